@@ -1,0 +1,1 @@
+"""ml_collections configs; every number of every experiment."""
