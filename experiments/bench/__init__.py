@@ -1,0 +1,1 @@
+"""How fast this machine runs the repository's inner loops, against its own yardsticks."""

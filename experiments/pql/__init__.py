@@ -1,0 +1,1 @@
+"""PQL: PDE-regularised Q-learning with flow policies."""

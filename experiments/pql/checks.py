@@ -1,0 +1,86 @@
+"""What a config must satisfy before anything is compiled or written."""
+
+from collections.abc import Collection
+
+import ml_collections
+
+from experiments.pql import data, methods
+from experiments.pql.methods import fql, pql
+
+POSITIVE = (
+  'num_seeds',
+  'steps',
+  'batch_size',
+  'chunk_steps',
+  'checkpoint_every',
+  'eval_every',
+  'eval_envs',
+  'agent.learning_rate',
+  'agent.num_critics',
+  'agent.flow_steps',
+  'agent.time.a',
+  'agent.time.b',
+)
+NOT_NEGATIVE = ('seed', 'eval_episodes', 'agent.alpha', 'agent.pde.weight', 'agent.pde.num_probes')
+UNIT_INTERVAL = ('agent.discount', 'agent.polyak_step')
+CHOICES = {
+  'agent.q_aggregation': fql.AGGREGATIONS,
+  'agent.time.law': pql.TIME_LAWS,
+  'agent.pde.form': pql.FORMS,
+  'agent.pde.reduction': pql.REDUCTIONS,
+}
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+  """Raises a ValueError in one line that names the first bad field and its value."""
+  _check_methods(config)
+  _check_values(config)
+  for name in config.variants:
+    try:
+      _check_values(methods.with_variant(config, name))
+    except (ValueError, KeyError, TypeError) as error:
+      raise ValueError(f'config.variants.{name}: {error}') from error
+  data.check(config.data)
+
+
+def _check_methods(config) -> None:
+  if not config.methods and not config.variants:
+    raise ValueError('config.methods is empty: there is nothing to train.')
+  for name in config.methods:
+    _check_choice('methods', name, methods.METHODS)
+  for name, changes in config.variants.items():
+    if name in methods.METHODS:
+      raise ValueError(f'config.variants.{name} has the name of a method.')
+    _check_choice(f'variants.{name}.method', changes.get('method'), methods.METHODS)
+
+
+def _check_values(config) -> None:
+  flat = dict(_flatten(config))
+  for name in POSITIVE:
+    _require(name, flat[name], flat[name] > 0, 'positive')
+  for name in NOT_NEGATIVE:
+    _require(name, flat[name], flat[name] >= 0, 'zero or more')
+  for name in UNIT_INTERVAL:
+    _require(name, flat[name], 0 <= flat[name] <= 1, 'in [0, 1]')
+  for width in flat['agent.hidden_dims']:
+    _require('agent.hidden_dims', flat['agent.hidden_dims'], width > 0, 'positive widths')
+  for name, choices in CHOICES.items():
+    _check_choice(name, flat[name], choices)
+
+
+def _require(name: str, value, holds: bool, what: str) -> None:
+  if not holds:  # also for nan, which satisfies no comparison
+    raise ValueError(f'config.{name} must be {what}, got {value}.')
+
+
+def _check_choice(name: str, value, choices: Collection[str]) -> None:
+  if value not in choices:
+    raise ValueError(f'config.{name} must be one of {", ".join(choices)}, got {value!r}.')
+
+
+def _flatten(config, prefix=''):
+  for name, value in config.items():
+    if isinstance(value, (ml_collections.ConfigDict, ml_collections.FrozenConfigDict)):
+      yield from _flatten(value, f'{prefix}{name}.')
+    else:
+      yield prefix + name, value

@@ -1,0 +1,29 @@
+"""The methods that are compared, a file each, with one signature (`agent.Method`)."""
+
+import ml_collections
+
+from experiments.pql.methods import agent, bc_flow, fql, pql
+
+METHODS = {'bc_flow': bc_flow.make, 'fql': fql.make, 'pql': pql.make}
+
+
+def make(config: ml_collections.ConfigDict, name: str, spec: agent.Spec) -> agent.Method:
+  """Builds a method of `config.methods`, or a variant of `config.variants`, by its name."""
+  if name in METHODS:
+    return METHODS[name](config.agent, spec)
+  changed = with_variant(config, name)
+  return METHODS[config.variants[name].method](changed.agent, spec)
+
+
+def with_variant(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
+  """The config with `agent` changed as the variant says.
+
+  Raises:
+    KeyError: if the variant changes a field that `agent` lacks.
+    TypeError: if a value has another type than the field.
+  """
+  changes = config.variants[name].to_dict()
+  del changes['method']
+  changed = ml_collections.ConfigDict(config.to_dict()).lock()
+  changed.agent.update(changes)
+  return changed

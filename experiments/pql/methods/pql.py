@@ -1,0 +1,99 @@
+"""PDE-regularised Q-learning: flow Q-learning whose behaviour flow is smooth along its whole path.
+
+Two changes to flow Q-learning: a penalty on the velocity field that the continuity equation
+motivates, and times from a Beta law. With weight 0 and uniform times it is flow Q-learning.
+"""
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from experiments.pql.methods import agent, bc_flow, fql
+from lib.flow import losses, regularizers, timesteps
+
+# A form maps (field, path, key, num_probes) to the velocities (B, A) at the path's points, which
+# flow matching needs too, and to its penalty there (B,). `field` is u(a, t) at the batch's states.
+
+
+def jacobian(field, path, key, num_probes):
+  """‖∂u/∂a‖_F²."""
+  f = lambda a: field(a, path.times)
+  if num_probes == 0:
+    return f(path.points), regularizers.frobenius_sq_exact(f, path.points)
+  return regularizers.velocity_and_frobenius_sq(f, path.points, key, num_probes)
+
+
+def strain(field, path, key, num_probes):
+  """‖(J + Jᵀ)/2‖_F², the part of the Jacobian that separates trajectories."""
+  f = lambda a: field(a, path.times)
+  if num_probes == 0:
+    return f(path.points), regularizers.strain_sq_exact(f, path.points)
+  return f(path.points), regularizers.strain_sq_hutchinson(f, path.points, key, num_probes)
+
+
+def divergence(field, path, key, num_probes):
+  """(tr J)², by which the density changes along a trajectory."""
+  f = lambda a: field(a, path.times)
+  if num_probes == 0:
+    return f(path.points), regularizers.divergence_exact(f, path.points) ** 2
+  return f(path.points), regularizers.divergence_sq_hutchinson(f, path.points, key, num_probes)
+
+
+def material(field, path, key, num_probes):
+  """‖∂_t u + (u·∇)u‖², zero where trajectories are straight and of constant speed."""
+  del key, num_probes  # exact
+  acceleration = regularizers.material_derivative(field, path.points, path.times)
+  return field(path.points, path.times), jnp.sum(acceleration**2, axis=-1)
+
+
+def continuity(field, path, key, num_probes):
+  """The continuity equation's residual in score form, weighted by (1 - t)² against its pole."""
+  del key, num_probes  # exact
+  residual = regularizers.continuity_residual_score_form(field, path.points, path.times)
+  weighted = (1.0 - path.times) * residual
+  return field(path.points, path.times), jnp.sum(weighted**2, axis=-1)
+
+
+FORMS = {f.__name__: f for f in (jacobian, strain, divergence, material, continuity)}
+REDUCTIONS = {'mean': lambda penalty, dim: penalty / dim, 'sum': lambda penalty, dim: penalty}
+TIME_LAWS = {
+  'uniform': lambda key, shape, law: timesteps.sample_uniform(key, shape),
+  'beta': lambda key, shape, law: timesteps.sample_beta(key, shape, law.a, law.b),
+}
+TIME_LOG_PROBS = {
+  'uniform': lambda times, law: jnp.zeros_like(times),
+  'beta': lambda times, law: timesteps.beta_log_prob(times, law.a, law.b),
+}
+MAX_IMPORTANCE_WEIGHT = 10.0
+
+
+def flow_loss_of(config: ml_collections.ConfigDict):
+  """Builds the regularised loss L_BC + λ L_PDE of the behaviour flow from `config.agent`."""
+  sample_times = TIME_LAWS[config.time.law]
+  log_prob = TIME_LOG_PROBS[config.time.law]
+  penalise = FORMS[config.pde.form]
+  reduce = REDUCTIONS[config.pde.reduction]
+
+  def flow_loss(flow, params, batch, key):
+    noise_key, time_key, probe_key = jax.random.split(key, 3)  # as in `bc_flow.flow_loss`
+    actions, observations = batch['actions'], batch['observations']
+    times = sample_times(time_key, (actions.shape[0], 1), config.time)
+    path = bc_flow.interpolate(actions, times, noise_key)
+    field = lambda a, t: flow(params, observations, a, t)
+    velocities, penalties = penalise(field, path, probe_key, config.pde.num_probes)
+    weights = jnp.ones(actions.shape[0])
+    if config.time.importance_weight:
+      weights = timesteps.importance_weights(log_prob(times, config.time), MAX_IMPORTANCE_WEIGHT)[
+        :, 0
+      ]
+    matching = losses.flow_matching_loss(velocities, path.velocities, weights)
+    penalty = jnp.mean(weights * reduce(penalties, actions.shape[-1]))
+    loss = matching + config.pde.weight * penalty
+    return loss, {'flow_loss': matching, 'pde_penalty': penalty}
+
+  return flow_loss
+
+
+def make(config: ml_collections.ConfigDict, spec: agent.Spec) -> agent.Method:
+  """Flow Q-learning over the regularised behaviour flow."""
+  return fql.make(config, spec, flow_loss_of(config))

@@ -1,0 +1,1 @@
+"""Host simulators: seeded parallel collection, batched evaluation, rendering."""

@@ -1,0 +1,161 @@
+"""Host. Worker processes that answer requests, and that never outlive their parent."""
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import connection
+from typing import Any, Self
+
+Handler = Callable[[Any], Any]
+
+
+def num_cores() -> int:
+  """Returns how many cores this process may use."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+class Workers:
+  """Processes with one handler each; `with Workers(...) as workers:` ends them.
+
+  Args:
+    makes: for each worker a picklable `make() -> handle`, called in its process;
+      `handle(request) -> answer` then serves.
+  """
+
+  def __init__(self, makes: Sequence[Callable[[], Handler]]):
+    context = multiprocessing.get_context('spawn')
+    self._processes: list[multiprocessing.process.BaseProcess] = []
+    self._connections: list[connection.Connection] = []
+    atexit.register(self.close)
+    with _bystander_signals_blocked(), _main_module_hidden():
+      for make in makes:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, make), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes.append(process)
+        self._connections.append(ours)
+
+  def __enter__(self) -> Self:
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self.close()
+
+  def __len__(self) -> int:
+    return len(self._processes)
+
+  def send(self, worker: int, request: Any) -> None:
+    """Sends a request to one worker.
+
+    Raises:
+      RuntimeError: if the worker died.
+    """
+    try:
+      self._connections[worker].send(request)
+    except OSError:
+      self.receive(worker)  # it may have said why
+
+  def receive(self, worker: int) -> Any:
+    """Waits for the answer to the oldest request that this worker has not answered.
+
+    Raises:
+      RuntimeError: with the worker's traceback, if its handler raised, or if it died.
+    """
+    try:
+      answer, error = self._connections[worker].recv()
+    except (EOFError, OSError):
+      self._processes[worker].join(timeout=1.0)
+      code = self._processes[worker].exitcode
+      raise RuntimeError(f'Worker process {worker} died with exit code {code}.') from None
+    if error is not None:
+      raise RuntimeError(f'Worker process {worker} failed:\n{error}')
+    return answer
+
+  def map_unordered(self, requests: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Serves requests by whichever worker is free.
+
+    Args:
+      requests: what to send, in this order.
+
+    Yields:
+      (request, answer), as they come.
+
+    Raises:
+      RuntimeError: if a worker fails or dies.
+    """
+    remaining = iter(requests)
+    pending: dict[Any, tuple[int, Any]] = {}
+    for worker, request in zip(range(len(self)), remaining, strict=False):
+      self.send(worker, request)
+      pending[self._connections[worker]] = worker, request
+    while pending:
+      for ready in connection.wait(list(pending)):
+        worker, request = pending.pop(ready)
+        answer = self.receive(worker)
+        with contextlib.suppress(StopIteration):
+          following = next(remaining)
+          self.send(worker, following)
+          pending[ready] = worker, following
+        yield request, answer
+
+  def close(self) -> None:
+    """Ends the processes at once."""
+    atexit.unregister(self.close)
+    for process in self._processes:
+      process.kill()
+    for process, pipe in zip(self._processes, self._connections, strict=True):
+      process.join()
+      pipe.close()
+    self._processes.clear()
+    self._connections.clear()
+
+
+def _serve(pipe: connection.Connection, make: Callable[[], Handler]) -> None:
+  threading.Thread(target=_exit_with_parent, daemon=True).start()
+  try:
+    handle = make()
+    while True:
+      pipe.send((handle(pipe.recv()), None))
+  except EOFError:
+    pass
+  except Exception:
+    pipe.send((None, traceback.format_exc()))
+
+
+def _exit_with_parent() -> None:
+  parent = multiprocessing.parent_process()
+  assert parent is not None
+  connection.wait([parent.sentinel])
+  os._exit(1)  # also in the middle of an episode
+
+
+@contextlib.contextmanager
+def _bystander_signals_blocked() -> Iterator[None]:
+  """Processes that start here leave Ctrl-C and SIGTERM to their parent.
+
+  Terminals and schedulers signal the whole group; the parent decides what to finish first.
+  """
+  mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _main_module_hidden() -> Iterator[None]:
+  """Processes that start here do not import the caller's main module, and with it all of jax."""
+  main = sys.modules['__main__']
+  sys.modules['__main__'] = types.ModuleType('__main__')
+  try:
+    yield
+  finally:
+    sys.modules['__main__'] = main

@@ -1,0 +1,80 @@
+"""Host. The manifest of a cached directory: its files' digests, and how they were made."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lib.io import files
+
+NAME = 'manifest.json'
+_MAX_BYTES = 2**20
+
+
+def sha256(path: str | os.PathLike) -> str:
+  """Returns the SHA-256 digest of a file, in hexadecimal."""
+  with open(path, 'rb') as stream:
+    return hashlib.file_digest(stream, 'sha256').hexdigest()
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+  """Returns the installed version of each package, by name."""
+  return {package: importlib.metadata.version(package) for package in packages}
+
+
+def write(directory: str | os.PathLike, names: Iterable[str], facts: Mapping[str, Any]) -> None:
+  """Writes the manifest of a directory, which says that it is complete.
+
+  Args:
+    directory: where the files are.
+    names: the files, by their names in `directory`.
+    facts: what else to record: the recipe, the versions, the seeds. JSON values.
+
+  Raises:
+    OSError: if a file is missing or the manifest cannot be written.
+  """
+  directory = pathlib.Path(directory)
+  digests = {
+    name: {'sha256': sha256(directory / name), 'bytes': (directory / name).stat().st_size}
+    for name in names
+  }
+  with files.replacing(directory / NAME) as stream:
+    stream.write((json.dumps({**facts, 'files': digests}, indent=2) + '\n').encode())
+
+
+def verify(directory: str | os.PathLike) -> dict[str, Any] | None:
+  """Reads the manifest of a directory and compares every file with it.
+
+  Args:
+    directory: where the manifest and its files are.
+
+  Returns:
+    The manifest, or None where there is none: the directory was never completed.
+
+  Raises:
+    ValueError: naming the file that is missing or differs, or the manifest if it is malformed.
+  """
+  path = pathlib.Path(directory) / NAME
+  if not path.exists():
+    return None
+  try:
+    if path.stat().st_size > _MAX_BYTES:
+      raise ValueError(f'is larger than {_MAX_BYTES} bytes')
+    manifest = json.loads(path.read_bytes())
+    digests = {name: (entry['sha256'], entry['bytes']) for name, entry in manifest['files'].items()}
+    if any(name != os.path.basename(name) for name in digests):
+      raise ValueError('names a file of another directory')
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    raise ValueError(f'{path}: not a manifest: {error!r}.') from error
+  for name, (digest, size) in digests.items():
+    file = path.with_name(name)
+    if not file.is_file():
+      raise ValueError(f'{file}: missing, though {NAME} lists it; delete {directory} to remake it.')
+    if file.stat().st_size != size or sha256(file) != digest:
+      raise ValueError(
+        f'{file}: its sha256 differs from {NAME}; restore it, or delete {directory} to remake it.'
+      )
+  return manifest

@@ -1,0 +1,1 @@
+"""Critics, losses and offline batches of reinforcement learning."""

@@ -1,0 +1,31 @@
+"""Traced. Uniform batches from a data set that lives on the device."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def sample_batch(data: chex.ArrayTree, key: chex.PRNGKey, batch_size: int) -> chex.ArrayTree:
+  """Draws rows uniformly with replacement.
+
+  Call it inside the compiled step: the rows are gathered on the device and no batch crosses the
+  host.
+
+  Args:
+    data: arrays with one common leading axis of N rows.
+    key: typed PRNG key.
+    batch_size: number of rows to draw, > 0.
+
+  Returns:
+    The same tree with leading axis `batch_size`.
+
+  Raises:
+    ValueError: if the batch size is not positive or the data set is empty.
+  """
+  leaves = jax.tree.leaves(data)
+  chex.assert_equal_shape_prefix(leaves, 1)
+  size = leaves[0].shape[0]
+  if batch_size <= 0 or size == 0:
+    raise ValueError(f'Cannot draw {batch_size=} rows from {size} rows.')
+  index = jax.random.randint(key, (batch_size,), 0, size)
+  return jax.tree.map(lambda x: jnp.take(x, index, axis=0), data)
