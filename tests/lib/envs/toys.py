@@ -38,6 +38,17 @@ def make_walk() -> gymnasium.Env:
   return gymnasium.wrappers.TimeLimit(Walk(), 12)
 
 
+class PaintedWalk(Walk):
+  """A walk that can be drawn without any graphics library: as its clock."""
+
+  def render(self):
+    return np.full((4, 6, 3), round(10 * self.state[2]), np.uint8)
+
+
+def make_painted_walk() -> gymnasium.Env:
+  return PaintedWalk()
+
+
 def make_broken() -> gymnasium.Env:
   raise ValueError('no such maze')
 

@@ -1,0 +1,5 @@
+"""Host. Runs: start-up, devices, the loop, checkpoints, metrics, figures and reports."""
+
+from lib.train.checkpoint import restore
+
+__all__ = ['restore']

@@ -1,0 +1,141 @@
+"""Host. Metrics of a run: JSON lines to compute with, TensorBoard events and a bar to look at."""
+
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+from tensorboardX import event_file_writer, summary
+from tensorboardX.proto import event_pb2
+
+from lib.io import files
+from lib.train import console
+
+Record = dict[str, Any]
+
+
+class Writer:
+  """Appends records to WORKDIR/metrics.jsonl and to TensorBoard's events beside it.
+
+  Events are written at once: tensorboardX's own writer has a thread that dies of a full disk
+  in silence, and then waits for it for ever. Of several hosts only the first writes.
+
+  Args:
+    workdir: directory of the run, or None to write nothing.
+  """
+
+  def __init__(self, workdir: str | os.PathLike | None):
+    self.label = pathlib.Path(workdir or 'run').name
+    self._workdir = pathlib.Path(workdir) if workdir and jax.process_index() == 0 else None
+    self._progress: console.Progress | None = None
+    self._lines: Any = None
+    self._events: Any = None
+
+  def __enter__(self) -> Self:
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self.close()
+
+  def start(self, step: int, num_steps: int) -> None:
+    """Begins at `step`: drops the records that come again, all later ones and its evaluations."""
+    self.close()
+    self._progress = console.Progress(self.label, step, num_steps)
+    if self._workdir:
+      self._open(lambda r: r['step'] < step or (r['step'] == step and r['kind'] == 'train'))
+      session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # hides the later events
+      self._events.write_event(event_pb2.Event(step=step + 1, session_log=session))
+
+  def train(self, step: int, means: Mapping[str, ArrayLike]) -> None:
+    """Writes a record of kind 'train', and shows the loss, or else the first metric, in the bar."""
+    self.write(step, 'train', **means)
+    name = 'loss' if 'loss' in means else next(reversed(means), '')
+    if self._progress:
+      self._progress(step, f'{name} {np.mean(means[name]):.4g}' if name else '')
+
+  def write(self, step: int, kind: str, **values: ArrayLike) -> None:
+    """Writes a record.
+
+    Args:
+      step: number of steps done.
+      kind: what the record is about, such as 'train' or 'eval'.
+      **values: scalars, or arrays (S,) of one number a seed; TensorBoard gets their mean.
+
+    Raises:
+      ValueError: if a value has more axes.
+      OSError: if the disk is full.
+    """
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    for name, array in arrays.items():
+      if array.ndim > 1:
+        raise ValueError(f'Metric {name} must be a scalar or (S,), got shape {array.shape}.')
+    if self._workdir is None:
+      return
+    if self._lines is None:
+      self._open(lambda record: True)
+    record = {'step': step, 'kind': kind, **{name: _plain(x) for name, x in arrays.items()}}
+    self._lines.write(json.dumps(record, allow_nan=False) + '\n')
+    self._lines.flush()
+    for name, array in arrays.items():
+      value = summary.scalar(f'{kind}/{name}', float(array.mean()))
+      self._events.write_event(event_pb2.Event(wall_time=time.time(), step=step, summary=value))
+    self._events.flush()
+
+  def close(self) -> None:
+    """Closes the files and the bar."""
+    for stream in (self._lines, self._events, self._progress):
+      if stream is not None:
+        stream.close()
+    self._lines = self._events = self._progress = None
+
+  def _open(self, keep: Callable[[Record], bool]) -> None:
+    """Opens the files at their end, the lines without those that are torn or not to `keep`."""
+    path = self._workdir / 'metrics.jsonl'
+    kept = [line for line, record in _parse(path) if keep(record)] if path.exists() else []
+    with files.replacing(path) as stream:
+      stream.writelines(kept)
+    self._lines = open(path, 'a')
+    suffix = f'.{time.time_ns()}'
+    self._events = event_file_writer.EventsWriter(str(self._workdir / 'events'), suffix)
+
+
+def read(path: str | os.PathLike) -> list[Record]:
+  """Reads metrics.jsonl; numbers that were not finite are NaN.
+
+  A last line that a killed run left unfinished is no record. Raises OSError if the file cannot be
+  read, and ValueError, naming the line, if it is of something else.
+  """
+  nan = float('nan')
+  return [
+    {
+      name: [nan if x is None else x for x in value] if isinstance(value, list)
+      else nan if value is None else value
+      for name, value in record.items()
+    }
+    for _, record in _parse(pathlib.Path(path))
+  ]  # fmt: skip
+
+
+def _parse(path: pathlib.Path) -> list[tuple[bytes, Record]]:
+  """Returns the whole lines and what they say."""
+  parsed = []
+  for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+    if not line.endswith(b'\n'):
+      break
+    try:
+      record = json.loads(line)
+      parsed.append((line, {**record, 'step': int(record['step']), 'kind': str(record['kind'])}))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+      raise ValueError(f'{path}:{number}: not a record of metrics: {error!r}') from error
+  return parsed
+
+
+def _plain(array: np.ndarray) -> Any:
+  """Returns JSON's own numbers; it has none for NaN and infinity, which become null."""
+  array = array if array.dtype.kind in 'biu' else array.astype(np.float64)
+  return np.where(np.isfinite(array), array.astype(object), None).tolist()
