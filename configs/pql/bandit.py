@@ -1,7 +1,7 @@
 """The mechanism on a synthetic bandit: λ × time law on eight Gaussian modes, 5 seeds.
 
-  python -m experiments.pql.main --config=configs/pql/bandit.py
-  python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes
+python -m experiments.pql.main --config=configs/pql/bandit.py
+python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes
 """
 
 import ml_collections
@@ -14,9 +14,14 @@ def get_config() -> ml_collections.ConfigDict:
   config.num_seeds = 5
   config.methods = ()
   config.variants = {
-    f'{law}_{name}': {'method': 'pql', 'time': {'law': law}, 'pde': {'weight': weight}}
-    for name, weight in (('0', 0.0), ('0.001', 1e-3), ('0.01', 1e-2), ('0.1', 1e-1))
-    for law in ('uniform', 'beta')
+    'uniform_0': variant('uniform', 0.0),
+    'uniform_1e-3': variant('uniform', 1e-3),
+    'uniform_1e-2': variant('uniform', 1e-2),
+    'uniform_1e-1': variant('uniform', 1e-1),
+    'beta_0': variant('beta', 0.0),
+    'beta_1e-3': variant('beta', 1e-3),
+    'beta_1e-2': variant('beta', 1e-2),
+    'beta_1e-1': variant('beta', 1e-1),
   }
   config.data.source = 'bandit'
   config.data.env = 'eight_modes'
@@ -29,3 +34,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.agent.learning_rate = 1e-3
   config.agent.alpha = 10.0
   return config
+
+
+def variant(law: str, weight: float) -> dict:
+  """One cell of the table: the law of the times, and λ."""
+  return {'method': 'pql', 'time': {'law': law}, 'pde': {'weight': weight}}

@@ -15,10 +15,11 @@ def get_config() -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict()
   config.seed = 0
   config.num_seeds = 8
+  config.cpu_devices = 1  # virtual devices to split a CPU into; seeds train side by side on them
   config.eval_only = False
   config.methods = ('bc_flow', 'fql', 'pql')
   # Named changes of `agent` that train beside the methods, such as
-  # {'pql_uniform': {'method': 'pql', 'time.law': 'uniform'}}.
+  # {'pql_uniform': {'method': 'pql', 'time': {'law': 'uniform'}}}.
   config.variants = ml_collections.ConfigDict()
 
   config.data = ml_collections.ConfigDict()
@@ -56,7 +57,9 @@ def get_config() -> ml_collections.ConfigDict:
   agent.time.importance_weight = False  # weigh by 1/p(t): Beta as a proposal, the objective uniform
   agent.pde = ml_collections.ConfigDict()
   agent.pde.weight = 1e-2  # λ
-  agent.pde.form = 'jacobian'  # jacobian | strain | divergence | material | continuity
+  agent.pde.form = (
+    'jacobian'  # jacobian | strain | divergence | divergence_match | material | continuity
+  )
   agent.pde.num_probes = 1  # 0: exact
   agent.pde.reduction = 'mean'  # over action dimensions: mean | sum
   config.agent = agent

@@ -19,7 +19,7 @@ class Progress:
 
   def __init__(self, label: str, done: int, total: int):
     self._terminal = sys.stderr.isatty() and jax.process_index() == 0
-    self._file = sys.stderr if self._terminal else open(os.devnull, 'w')
+    self._file = sys.stderr if self._terminal else open(os.devnull, 'w')  # noqa: SIM115
     self._shown = time.monotonic()
     self._bar = tqdm.tqdm(
       desc=label, unit='step', initial=done, total=total, smoothing=0, file=self._file,

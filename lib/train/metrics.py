@@ -52,7 +52,7 @@ class Writer:
       self._events.write_event(event_pb2.Event(step=step + 1, session_log=session))
 
   def train(self, step: int, means: Mapping[str, ArrayLike]) -> None:
-    """Writes a record of kind 'train', and shows the loss, or else the first metric, in the bar."""
+    """Writes a record of kind 'train', and shows the loss, or else the last metric, in the bar."""
     self.write(step, 'train', **means)
     name = 'loss' if 'loss' in means else next(reversed(means), '')
     if self._progress:
@@ -99,7 +99,7 @@ class Writer:
     kept = [line for line, record in _parse(path) if keep(record)] if path.exists() else []
     with files.replacing(path) as stream:
       stream.writelines(kept)
-    self._lines = open(path, 'a')
+    self._lines = open(path, 'a')  # noqa: SIM115
     suffix = f'.{time.time_ns()}'
     self._events = event_file_writer.EventsWriter(str(self._workdir / 'events'), suffix)
 
@@ -124,13 +124,12 @@ def read(path: str | os.PathLike) -> list[Record]:
 def _parse(path: pathlib.Path) -> list[tuple[bytes, Record]]:
   """Returns the whole lines and what they say."""
   parsed = []
-  for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
-    if not line.endswith(b'\n'):
-      break
+  for number, line in enumerate(path.read_bytes().split(b'\n')[:-1], 1):
     try:
       record = json.loads(line)
-      parsed.append((line, {**record, 'step': int(record['step']), 'kind': str(record['kind'])}))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+      record = {**record, 'step': int(record['step']), 'kind': str(record['kind'])}
+      parsed.append((line + b'\n', record))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
       raise ValueError(f'{path}:{number}: not a record of metrics: {error!r}') from error
   return parsed
 

@@ -1,7 +1,9 @@
 """Executes notebooks as a reader would, in this interpreter, from an empty directory."""
 
+import asyncio
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -48,23 +50,34 @@ def execute(
   client = nbclient.NotebookClient(
     notebook,
     km=manager,
-    resources={'metadata': {'path': str(cwd)}},
     timeout_func=lambda _: max(1e-3, deadline - time.monotonic()),  # 0 would mean no limit
-    shutdown_kernel='immediate',
   )
   path = [str(ROOT), os.environ.get('PYTHONPATH', '')]
-  return client.execute(
-    cleanup_kc=True,  # the kernel ends with the notebook, though the manager is ours
-    env={
-      **os.environ,
-      'IPYTHONDIR': str(jupyter / 'ipython'),
-      'MPLBACKEND': 'agg',
-      'PATH': os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ['PATH']]),
-      'PIP_NO_INDEX': '1',
-      'PYTHONPATH': os.pathsep.join(filter(None, path)),
-      'TINY': '1',
-    },
-  )
+  environment = {
+    **os.environ,
+    'IPYTHONDIR': str(jupyter / 'ipython'),
+    'MPLBACKEND': 'agg',
+    'PATH': os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ['PATH']]),
+    'PIP_NO_INDEX': '1',
+    'PYTHONPATH': os.pathsep.join(filter(None, path)),
+    'TINY': '1',
+  }
+
+  async def run() -> nbformat.NotebookNode:
+    await manager.start_kernel(cwd=str(cwd), env=environment)
+    process = manager.provisioner.process
+    try:
+      return await client.async_execute()
+    finally:
+      # nbclient leaves a kernel alone that it did not start: it ends here, whatever happened.
+      if process.poll() is None:  # so its number is still its own
+        os.killpg(process.pid, signal.SIGKILL)  # with all that the cells started
+      process.wait()
+      if client.kc is not None:
+        client.kc.stop_channels()
+      await manager.cleanup_resources()
+
+  return asyncio.run(run())
 
 
 def faults(notebook: nbformat.NotebookNode) -> list[str]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import ml_collections
 
 from experiments.pql.methods import agent, bc_flow, fql
-from lib.flow import losses, regularizers, timesteps
+from lib.flow import losses, paths, regularizers, timesteps
 
 # A form maps (field, path, key, num_probes) to the velocities (B, A) at the path's points, which
 # flow matching needs too, and to its penalty there (B,). `field` is u(a, t) at the batch's states.
@@ -39,6 +39,17 @@ def divergence(field, path, key, num_probes):
   return f(path.points), regularizers.divergence_sq_hutchinson(f, path.points, key, num_probes)
 
 
+def divergence_match(field, path, key, num_probes):
+  """(tr J - tr J*)² against the conditional field's, weighted by (1 - t)² against its pole."""
+  f = lambda a: field(a, path.times)
+  target = paths.conditional_divergence(path.times, path.points.shape[-1])
+  if num_probes == 0:
+    errors = (regularizers.divergence_exact(f, path.points) - target) ** 2
+  else:
+    errors = regularizers.divergence_sq_hutchinson(f, path.points, key, num_probes, target)
+  return f(path.points), (1.0 - path.times[:, 0]) ** 2 * errors
+
+
 def material(field, path, key, num_probes):
   """‖∂_t u + (u·∇)u‖², zero where trajectories are straight and of constant speed."""
   del key, num_probes  # exact
@@ -54,7 +65,16 @@ def continuity(field, path, key, num_probes):
   return field(path.points, path.times), jnp.sum(weighted**2, axis=-1)
 
 
-FORMS = {f.__name__: f for f in (jacobian, strain, divergence, material, continuity)}
+def no_penalty(field, path, key, num_probes):
+  """Nothing, at no cost: what remains is flow Q-learning to the last bit."""
+  del key, num_probes
+  return field(path.points, path.times), jnp.zeros(path.points.shape[0])
+
+
+FORMS = {
+  form.__name__: form
+  for form in (jacobian, strain, divergence, divergence_match, material, continuity)
+}
 REDUCTIONS = {'mean': lambda penalty, dim: penalty / dim, 'sum': lambda penalty, dim: penalty}
 TIME_LAWS = {
   'uniform': lambda key, shape, law: timesteps.sample_uniform(key, shape),
@@ -71,7 +91,7 @@ def flow_loss_of(config: ml_collections.ConfigDict):
   """Builds the regularised loss L_BC + λ L_PDE of the behaviour flow from `config.agent`."""
   sample_times = TIME_LAWS[config.time.law]
   log_prob = TIME_LOG_PROBS[config.time.law]
-  penalise = FORMS[config.pde.form]
+  penalise = FORMS[config.pde.form] if config.pde.weight else no_penalty
   reduce = REDUCTIONS[config.pde.reduction]
 
   def flow_loss(flow, params, batch, key):
@@ -81,13 +101,12 @@ def flow_loss_of(config: ml_collections.ConfigDict):
     path = bc_flow.interpolate(actions, times, noise_key)
     field = lambda a, t: flow(params, observations, a, t)
     velocities, penalties = penalise(field, path, probe_key, config.pde.num_probes)
-    weights = jnp.ones(actions.shape[0])
+    weights = None
     if config.time.importance_weight:
-      weights = timesteps.importance_weights(log_prob(times, config.time), MAX_IMPORTANCE_WEIGHT)[
-        :, 0
-      ]
+      log_p = log_prob(times, config.time)[:, 0]
+      weights = timesteps.importance_weights(log_p, MAX_IMPORTANCE_WEIGHT)
     matching = losses.flow_matching_loss(velocities, path.velocities, weights)
-    penalty = jnp.mean(weights * reduce(penalties, actions.shape[-1]))
+    penalty = jnp.mean(reduce(penalties, actions.shape[-1]) * (1.0 if weights is None else weights))
     loss = matching + config.pde.weight * penalty
     return loss, {'flow_loss': matching, 'pde_penalty': penalty}
 

@@ -47,8 +47,8 @@ class RecipesTest(parameterized.TestCase):
   def test_episode_is_as_published(self, name):
     self.assert_is_as_published(name, steps=30)
 
-  @pytest.mark.slow
   @parameterized.parameters(*recipes.RECIPES)
+  @pytest.mark.slow  # innermost: absl's decorator would lose the mark
   def test_whole_episode_is_as_published(self, name):
     self.assert_is_as_published(name, recipes.EPISODE_STEPS)
 

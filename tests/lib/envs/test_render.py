@@ -52,8 +52,8 @@ class RenderTest(parameterized.TestCase):
       with self.assertRaisesRegex(ValueError, 'at least one frame'):
         render.save_gif(path, frames[:0], fps=10)
 
-  @pytest.mark.slow
   @parameterized.parameters('cube-single-v0', 'pointmaze-medium-v0')
+  @pytest.mark.slow  # innermost: absl's decorator would lose the mark
   def test_simulators_are_drawn_where_a_library_is(self, name):
     make = functools.partial(ogbench.make_env, name, width=64, height=48)
     actions = np.ones((5, 2 if 'maze' in name else 5))

@@ -1,0 +1,1 @@
+"""Flow matching: probability paths, losses, timestep laws, regularisers, integration, bounds."""

@@ -1,0 +1,189 @@
+"""Host. Start-up of every run: flags, checks before anything is written, one exit code each."""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import ml_collections
+from absl import flags
+from ml_collections import config_flags
+
+from lib.io import files, manifest
+from lib.train import console, signals
+from lib.train.checkpoint import CheckpointError
+from lib.train.loop import Diverged
+
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+_MACHINE_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run: `config`, frozen; the `experiment`'s name; the `config_file`; and its `workdir`."""
+
+  config: ml_collections.FrozenConfigDict
+  experiment: str
+  config_file: str
+  workdir: pathlib.Path
+
+
+def run(prepare: Callable[[Any], Any], train: Callable[[Run, Any], None]) -> None:
+  """Runs an experiment from the command line, and ends the process; see `main`."""
+  sys.exit(main(sys.argv, prepare, train))
+
+
+def main(
+  argv: Sequence[str], prepare: Callable[[Any], Any], train: Callable[[Run, Any], None]
+) -> int:
+  """Runs an experiment.
+
+  Args:
+    argv: name of the program, `--config=FILE`, and what else `--help` tells.
+    prepare: `prepare(config)` checks the config and loads the data, before anything is compiled
+      or written to the workdir; its ValueError or OSError is the user's bad input.
+    train: `train(run, prepared)` does the rest, in the module `experiments.NAME.train`.
+
+  Returns:
+    0 if done, 2 for bad input, 3 if it diverged, 4 if the machine failed, 130 or 143 if a signal
+    stopped it after saving. What went wrong is told in one line.
+  """
+  try:
+    with contextlib.ExitStack() as stack:
+      try:
+        this = _start(argv, train)
+        if this is None:
+          return 0
+        prepared = prepare(this.config)
+        _write_facts(this, argv)
+      except KeyboardInterrupt:
+        return _fail('stopped by SIGINT', 130)
+      except (ValueError, OSError) as error:
+        failed = isinstance(error, OSError) and error.errno in _MACHINE_FAILS
+        return _fail(error, 4 if failed else 2)
+      if jax.process_index() == 0:
+        stack.enter_context(files.locked(this.workdir / 'lock'))
+      stack.enter_context(signals.handled())
+      train(this, prepared)
+  except CheckpointError as error:
+    return _fail(error, 2)
+  except Diverged as error:
+    return _fail(f'{error}; the checkpoint before it is kept', 3)
+  except OSError as error:
+    return _fail(error, 4)
+  except signals.Stopped as error:
+    return _fail(f'{error} after saving; the same command goes on', 128 + error.signum)
+  console.say(f'Done: {this.workdir}')
+  return 0
+
+
+def _start(argv: Sequence[str], train: Callable) -> Run | None:
+  """Reads the flags and finds the devices; None if only help was wanted."""
+  values = flags.FlagValues()
+  config_flags.DEFINE_config_file('config', None, 'The config, a Python file.', flag_values=values)
+  flags.DEFINE_string('workdir', None, 'Default: runs/EXPERIMENT/CONFIG.', flag_values=values)
+  flags.DEFINE_bool('distributed', False, 'Start on each host of several.', flag_values=values)
+  flags.DEFINE_bool('help', False, 'Show this.', short_name='h', flag_values=values)
+  try:
+    rest = values(argv)[1:]
+    if values.help:
+      print(f'{values.get_help()}\n--config.FIELD=VALUE changes a field of the config.')
+      return None
+    if rest or values.config is None:
+      raise ValueError(f'unknown argument {rest[0]!r}' if rest else 'give --config=FILE')
+    config = values.config.lock()
+  except (flags.Error, AttributeError, KeyError, TypeError, ImportError, SyntaxError) as error:
+    raise ValueError(error.args[0] if error.args else repr(error)) from error
+  config_file = values['config'].config_filename
+  package, *rest = train.__module__.split('.')
+  experiment = rest[0] if package == 'experiments' else package
+  default = pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
+  frozen = ml_collections.FrozenConfigDict(config)
+  this = Run(frozen, experiment, config_file, pathlib.Path(values.workdir or default))
+  _check_workdir(this)
+  cpus = config.get('cpu_devices', 1)
+  if cpus < 1:
+    raise ValueError(f'config.cpu_devices must be positive, got {cpus}.')
+  if cpus > 1 and jax.config.jax_num_cpu_devices != cpus:
+    jax.config.update('jax_num_cpu_devices', cpus)
+  if values.distributed:
+    jax.distributed.initialize()
+  kinds = ', '.join(sorted({device.device_kind for device in jax.devices()}))
+  console.say(f'{experiment}: {config_file} in {this.workdir}, {jax.device_count()} × {kinds}')
+  return this
+
+
+def _check_workdir(this: Run) -> None:
+  """Refuses a workdir that cannot be written, or whose run had another config."""
+  existing = next(p for p in (this.workdir, *this.workdir.absolute().parents) if p.exists())
+  if not existing.is_dir() or not os.access(existing, os.W_OK):
+    raise ValueError(f'{this.workdir}: {existing} is no directory that can be written to')
+  path = this.workdir / 'config.json'
+  only = this.config.get('eval_only', False)
+  if not path.is_file():
+    if only:
+      raise ValueError(f'config.eval_only: no finished run in {this.workdir}')
+    return
+  try:
+    before, now = (dict(_flatten(c)) for c in (json.loads(path.read_bytes()), _plain(this)))
+  except (ValueError, AttributeError) as error:
+    raise ValueError(f'{path}: not a config: {error}') from error
+  for name in sorted(before.keys() | now.keys()):
+    ignored = name == 'eval_only' or (only and name.startswith('eval_'))
+    if before.get(name) != now.get(name) and not ignored:
+      raise ValueError(
+        f'{path} has {name} = {before.get(name)}, not {now.get(name)}; choose another --workdir'
+      )
+
+
+def _write_facts(this: Run, argv: Sequence[str]) -> None:
+  if jax.process_index() or this.config.get('eval_only', False):
+    return
+  environment = {
+    'command': shlex.join(argv),
+    'python': platform.python_version(),
+    'machine': f'{platform.platform()}, {os.cpu_count()} CPUs',
+    'devices': [str(device) for device in jax.devices()],
+    'versions': manifest.versions(_PACKAGES),
+    'git': _revision(),
+  }
+  for name, facts in (('config', _plain(this)), ('environment', environment)):
+    with files.replacing(this.workdir / f'{name}.json') as stream:
+      stream.write((json.dumps(facts, indent=2) + '\n').encode())
+
+
+def _revision() -> str:
+  """Returns the commit of this code, with a mark if files differ from it, or ''."""
+  command = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+  try:
+    here = pathlib.Path(__file__).parent
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+  except FileNotFoundError:
+    return ''
+  return done.stdout.strip()
+
+
+def _plain(this: Run) -> Any:
+  return json.loads(json.dumps(this.config.to_dict()))
+
+
+def _flatten(config: dict[str, Any], prefix: str = ''):
+  for name, value in config.items():
+    if isinstance(value, dict) and value:
+      yield from _flatten(value, f'{prefix}{name}.')
+    else:
+      yield prefix + name, value
+
+
+def _fail(error: object, code: int) -> int:
+  console.say('error: ' + ' '.join(str(error).split()))
+  return code

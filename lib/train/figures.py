@@ -1,0 +1,47 @@
+"""Host. Figures."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib import figure
+from numpy.typing import ArrayLike
+
+from lib.io import files
+
+
+def save(drawing: figure.Figure, path: str | os.PathLike) -> None:
+  """Writes a PNG, whole or not at all; its directory is made."""
+  with files.replacing(path) as stream:
+    drawing.savefig(stream, format='png', dpi=150, bbox_inches='tight')
+
+
+def learning_curves(
+  curves: Mapping[str, Mapping[str, Mapping[int, ArrayLike]]], columns: int = 3
+) -> figure.Figure:
+  """Draws a panel a metric: the mean over seeds of each method, and each seed thin behind it.
+
+  Args:
+    curves: by metric, method and step, one number a seed (S,).
+    columns: panels side by side.
+
+  Returns:
+    The figure.
+  """
+  rows, columns = -(-len(curves) // columns), min(columns, len(curves))
+  drawing = figure.Figure(figsize=(4 * columns, 3 * rows), layout='constrained')
+  axes = drawing.subplots(rows, columns, squeeze=False).flat
+  for axis, (metric, methods) in zip(axes, curves.items(), strict=False):
+    for number, (method, by_step) in enumerate(methods.items()):
+      steps = sorted(by_step)
+      values = np.stack([np.atleast_1d(by_step[step]) for step in steps])
+      color = f'C{number}'
+      axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.35)
+      axis.plot(steps, values.mean(axis=1), color=color, linewidth=2, label=method, marker='.')
+    axis.set_title(metric.replace('_', ' '), fontsize=10)
+    axis.set_xlabel('updates')
+  for axis in list(axes):
+    axis.remove()
+  handles, labels = drawing.axes[0].get_legend_handles_labels()
+  drawing.legend(handles, labels, loc='outside lower center', ncols=len(labels), frameon=False)
+  return drawing
