@@ -23,6 +23,16 @@ def get_config() -> ml_collections.ConfigDict:
     'beta_1e-2': variant('beta', 1e-2),
     'beta_1e-1': variant('beta', 1e-1),
   }
+  config.claims = (
+    ('uniform_1e-1', 'uniform_0', 'jacobian_sq', 0.0),
+    ('beta_1e-1', 'beta_0', 'jacobian_sq', 0.0),
+    ('uniform_1e-1', 'uniform_0', 'distillation_error', 0.0),
+    ('beta_1e-1', 'beta_0', 'distillation_error', 0.0),
+    ('beta_0', 'uniform_0', 'jacobian_sq', 0.0),
+    ('beta_0', 'uniform_0', 'distillation_error', 0.0),
+    ('uniform_1e-1', 'uniform_0', 'energy_distance_euler_10', 0.0),
+    ('beta_1e-1', 'beta_0', 'energy_distance_euler_10', 0.0),
+  )
   config.data.source = 'bandit'
   config.data.env = 'eight_modes'
   config.data.episodes = 100_000

@@ -21,6 +21,8 @@ def get_config() -> ml_collections.ConfigDict:
   # Named changes of `agent` that train beside the methods, such as
   # {'pql_uniform': {'method': 'pql', 'time': {'law': 'uniform'}}}.
   config.variants = ml_collections.ConfigDict()
+  # (method, baseline, metric, least gain): what the report tests, paired by seed.
+  config.claims = (('pql', 'bc_flow', 'success', 0.2), ('pql', 'fql', 'success', 0.0))
 
   config.data = ml_collections.ConfigDict()
   config.data.source = 'generate'  # generate | npz | d4rl | bandit

@@ -1,13 +1,18 @@
-"""What is benchmarked: each case builds a function and its arguments from its config."""
+"""What is benchmarked: each case builds a function and its arguments from the config."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
 import jax
+import jax.numpy as jnp
 import ml_collections
 
+from experiments.pql import methods
+from experiments.pql.methods import agent
 from lib.nn import mlp
+from lib.rl import batches
 
 
 class Case(NamedTuple):
@@ -16,25 +21,30 @@ class Case(NamedTuple):
   Attributes:
     fn: a function that `jax.jit` takes.
     args: its arguments.
+    updates: steps of training in one call, of each seed.
+    seeds: seeds that it trains at once.
   """
 
   fn: Callable[..., Any]
   args: tuple[Any, ...]
+  updates: int = 1
+  seeds: int = 1
 
 
 def mlp_gradient(config: ml_collections.ConfigDict) -> Case:
   """Loss and gradient of a regression by a multilayer perceptron.
 
   Args:
-    config: has `batch_size`, `inputs`, `hidden` (a tuple of widths) and `outputs`.
+    config: its `mlp` has `batch_size`, `inputs`, `hidden` (a tuple of widths) and `outputs`.
 
   Returns:
     A function of (params, x, y).
   """
-  network = mlp.MLP(hidden=config.hidden, features=config.outputs)
+  sizes = config.mlp
+  network = mlp.MLP(hidden=sizes.hidden, features=sizes.outputs)
   key_params, key_x, key_y = jax.random.split(jax.random.key(0), 3)
-  x = jax.random.normal(key_x, (config.batch_size, config.inputs))
-  y = jax.random.normal(key_y, (config.batch_size, config.outputs))
+  x = jax.random.normal(key_x, (sizes.batch_size, sizes.inputs))
+  y = jax.random.normal(key_y, (sizes.batch_size, sizes.outputs))
 
   def loss(params: chex.ArrayTree, x: chex.Array, y: chex.Array) -> chex.Array:
     return ((network.apply(params, x) - y) ** 2).mean()
@@ -42,6 +52,53 @@ def mlp_gradient(config: ml_collections.ConfigDict) -> Case:
   return Case(jax.value_and_grad(loss), (jax.jit(network.init)(key_params, x), x, y))
 
 
+def offline_updates(method_name: str, config: ml_collections.ConfigDict) -> Case:
+  """The inner loop of training by a method of PQL's experiment, on random transitions.
+
+  Args:
+    method_name: of `experiments.pql.methods`.
+    config: its `offline` has `num_seeds`, `updates` (in one call), `batch_size`, `rows` (of the
+      data), `observation_dim`, `action_dim`, and the method's `agent`.
+
+  Returns:
+    A function of (states, keys, data), the first two with a leading axis of seeds: a scan over
+    updates, in which every seed draws its batch and trains, under `vmap`.
+  """
+  sizes = config.offline
+  spec = agent.Spec(sizes.observation_dim, sizes.action_dim)
+  method = methods.METHODS[method_name](sizes.agent, spec)
+  init_key, train_key, data_key = jax.random.split(jax.random.key(0), 3)
+  states = jax.jit(jax.vmap(method.init))(jax.random.split(init_key, sizes.num_seeds))
+
+  def train(states: agent.State, keys: chex.PRNGKey, data: agent.Batch):
+    def one_seed(state, key, index):
+      batch_key, update_key = jax.random.split(jax.random.fold_in(key, index))
+      batch = batches.sample_batch(data, batch_key, sizes.batch_size)
+      return method.update(state, batch, update_key)
+
+    def step(states, index):
+      return jax.vmap(one_seed, in_axes=(0, 0, None))(states, keys, index)
+
+    return jax.lax.scan(step, states, jnp.arange(sizes.updates))
+
+  keys = jax.random.split(train_key, sizes.num_seeds)
+  args = (states, keys, _transitions(data_key, sizes.rows, spec))
+  return Case(train, args, sizes.updates, sizes.num_seeds)
+
+
+def _transitions(key: chex.PRNGKey, rows: int, spec: agent.Spec) -> agent.Batch:
+  now_key, next_key, action_key, mask_key = jax.random.split(key, 4)
+  masks = jax.random.bernoulli(mask_key, 0.99, (rows,)).astype(jnp.float32)
+  return {
+    'observations': jax.random.normal(now_key, (rows, spec.observation_dim)),
+    'next_observations': jax.random.normal(next_key, (rows, spec.observation_dim)),
+    'actions': jax.random.uniform(action_key, (rows, spec.action_dim), minval=-1.0),
+    'rewards': -masks,
+    'masks': masks,
+  }
+
+
 CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
   'mlp_gradient': mlp_gradient,
+  **{f'{name}_update': functools.partial(offline_updates, name) for name in methods.METHODS},
 }

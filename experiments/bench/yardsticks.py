@@ -1,116 +1,102 @@
-"""What a machine can do, and how much of it a function uses, measured in one process.
+"""What a machine can do, and how much of it a function uses, measured side by side.
 
 A time says little without the machine, and a machine differs from hour to hour. So a function's
-rate is given as a share of the rate of a large matrix product, measured beside it.
+rate is compared with that of a large matrix product, measured in turn with it.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core
 
 
-class Spread(NamedTuple):
-  """Median and quartiles of repeated measurements.
+class Task(NamedTuple):
+  """Something to time.
 
   Attributes:
-    median: half of the measurements lie below.
-    low: first quartile.
-    high: third quartile.
+    call: dispatches the work once and returns arrays; they are waited for.
+    work: operations or bytes of one call.
   """
 
-  median: float
-  low: float
-  high: float
+  call: Callable[[], Any]
+  work: float
 
 
-def time_per_call(
-  fn: Callable[..., Any],
-  *args: Any,
-  repeats: int = 10,
-  warmup: int = 2,
-  min_seconds: float = 0.05,
-) -> Spread:
-  """Times calls of `fn(*args)` until their outputs are ready.
-
-  A repeat is a run of as many calls as fill `min_seconds`, dispatched back to back and waited for
-  once: what is measured is the rate of a loop, not the latency of a dispatch.
-
-  Args:
-    fn: function of arrays, compiled already if it is to be; it must not donate `args`.
-    *args: its arguments.
-    repeats: number of measurements, > 0.
-    warmup: calls that nobody counts before, > 0: compilation, and caches that fill.
-    min_seconds: shortest repeat, in seconds, >= 0.
-
-  Returns:
-    Seconds a call.
-
-  Raises:
-    ValueError: if a number is out of its range.
-  """
-  if repeats <= 0 or warmup <= 0 or min_seconds < 0:
-    raise ValueError(
-      f'Timing needs repeats, a warm-up and time, got {repeats=}, {warmup=}, {min_seconds=}.'
-    )
-
-  def seconds(calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-      out = fn(*args)
-    jax.block_until_ready(out)
-    return (time.perf_counter() - start) / calls
-
-  once = min(seconds(1) for _ in range(warmup))
-  calls = max(1, math.ceil(min_seconds / once))
-  low, median, high = np.percentile([seconds(calls) for _ in range(repeats)], (25, 50, 75))
-  return Spread(float(median), float(low), float(high))
-
-
-def matmul_rate(size: int = 2048, **timing: Any) -> Spread:
-  """Measures the rate of a square float32 matrix product, 2 size³ operations.
+def matmul(size: int = 2048) -> Task:
+  """A square float32 matrix product, 2 size³ operations.
 
   At JAX's default precision, as the networks of the experiments run: on a GPU or TPU this may be
   less than float32's own.
 
   Args:
     size: side of the matrices, > 0.
-    **timing: of `time_per_call`.
-
-  Returns:
-    Operations a second.
   """
   a, b = jax.random.normal(jax.random.key(0), (2, size, size))
-  return _rate(2 * size**3, time_per_call(jax.jit(jnp.matmul), a, b, **timing))
+  product = jax.jit(jnp.matmul)
+  return Task(lambda: product(a, b), 2 * size**3)
 
 
-def triad_bandwidth(elements: int = 2**25, **timing: Any) -> Spread:
-  """Measures memory bandwidth by the triad a ← b + 3c (McCalpin's STREAM, 1995).
+def triad(elements: int = 2**25) -> Task:
+  """The triad a ← b + 3c (McCalpin's STREAM, 1995), whose rate is the memory's bandwidth.
 
-  Counts what STREAM counts: two float32 arrays read and one written.
+  Counts the bytes that STREAM counts: two float32 arrays read and one written.
 
   Args:
     elements: length of each array, > 0; the default's 128 MiB are more than a cache holds.
-    **timing: of `time_per_call`.
-
-  Returns:
-    Bytes a second.
   """
   # Donated: a fresh `a` a call would measure how fast the system hands out pages.
-  triad = jax.jit(lambda a, b, c: b + 3.0 * c, donate_argnums=0, keep_unused=True)
+  step = jax.jit(lambda a, b, c: b + 3.0 * c, donate_argnums=0, keep_unused=True)
   a, b, c = jnp.zeros(elements), jnp.ones(elements), jnp.ones(elements)
 
-  def step() -> jax.Array:
+  def call() -> jax.Array:
     nonlocal a
-    a = triad(a, b, c)
+    a = step(a, b, c)
     return a
 
-  return _rate(3 * a.dtype.itemsize * elements, time_per_call(step, **timing))
+  return Task(call, 3 * a.dtype.itemsize * elements)
+
+
+def function(fn: Callable[..., Any], *args: Any) -> Task:
+  """A function that `jax.jit` takes, with its arguments and the operations of `flops`."""
+  compiled = jax.jit(fn)
+  return Task(lambda: compiled(*args), flops(fn, *args))
+
+
+def rates(
+  tasks: Mapping[str, Task], num_rounds: int, min_seconds: float = 0.05
+) -> Iterator[dict[str, float]]:
+  """Times tasks in turn, round after round, so that what else the machine does befalls them alike.
+
+  One measurement is a run of as many calls as fill `min_seconds`, dispatched back to back and
+  waited for once: the rate of a loop, not the latency of a dispatch.
+
+  Args:
+    tasks: by name.
+    num_rounds: measurements of each task, > 0.
+    min_seconds: shortest measurement, in seconds, >= 0.
+
+  Yields:
+    Each task's work a second, round by round. Before the first come calls that nobody counts:
+    compilation, and caches that fill.
+
+  Raises:
+    ValueError: if a number is out of its range.
+  """
+  if num_rounds <= 0 or min_seconds < 0:
+    raise ValueError(f'Timing needs rounds and time, got {num_rounds=}, {min_seconds=}.')
+  calls = {}
+  for name, task in tasks.items():
+    _seconds(task.call, 1)
+    calls[name] = max(1, math.ceil(min_seconds / _seconds(task.call, 1)))
+  for _ in range(num_rounds):
+    yield {
+      name: task.work * calls[name] / _seconds(task.call, calls[name])
+      for name, task in tasks.items()
+    }
 
 
 def flops(fn: Callable[..., Any], *args: Any) -> float:
@@ -136,34 +122,12 @@ def flops(fn: Callable[..., Any], *args: Any) -> float:
   return _flops(jax.make_jaxpr(fn)(*args))
 
 
-def measure(fn: Callable[..., Any], *args: Any, peak: float, **timing: Any) -> dict[str, float]:
-  """Times a function and compares its rate with the machine's.
-
-  Args:
-    fn: a function that `jax.jit` takes.
-    *args: its arguments.
-    peak: operations a second to compare with, such as `matmul_rate().median`.
-    **timing: of `time_per_call`.
-
-  Returns:
-    A dict of `seconds` (median), `seconds_low` and `seconds_high` (quartiles) a call, `gflop` a
-    call, `gflop_per_s`, and `share`, the rate as a fraction of `peak`.
-  """
-  work = flops(fn, *args)
-  seconds = time_per_call(jax.jit(fn), *args, **timing)
-  rate = work / seconds.median
-  return {
-    'seconds': seconds.median,
-    'seconds_low': seconds.low,
-    'seconds_high': seconds.high,
-    'gflop': work / 1e9,
-    'gflop_per_s': rate / 1e9,
-    'share': rate / peak,
-  }
-
-
-def _rate(work: float, seconds: Spread) -> Spread:
-  return Spread(work / seconds.median, work / seconds.high, work / seconds.low)
+def _seconds(call: Callable[[], Any], times: int) -> float:
+  start = time.perf_counter()
+  for _ in range(times):
+    out = call()
+  jax.block_until_ready(out)
+  return time.perf_counter() - start
 
 
 def _flops(program: core.ClosedJaxpr) -> float:

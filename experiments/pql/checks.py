@@ -4,11 +4,12 @@ from collections.abc import Collection
 
 import ml_collections
 
-from experiments.pql import data, methods
+from experiments.pql import data, methods, report
 from experiments.pql.methods import fql, pql
 
 POSITIVE = (
   'num_seeds',
+  'cpu_devices',
   'steps',
   'batch_size',
   'chunk_steps',
@@ -35,11 +36,17 @@ def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError in one line that names the first bad field and its value."""
   _check_methods(config)
   _check_values(config)
+  if config.checkpoint_every % config.chunk_steps or config.eval_every % config.chunk_steps:
+    raise ValueError(
+      f'config.checkpoint_every and config.eval_every must be multiples of chunk_steps, got '
+      f'{config.checkpoint_every}, {config.eval_every} and {config.chunk_steps}.'
+    )
   for name in config.variants:
     try:
       _check_values(methods.with_variant(config, name))
     except (ValueError, KeyError, TypeError) as error:
       raise ValueError(f'config.variants.{name}: {error}') from error
+  _check_claims(config)
   data.check(config.data)
 
 
@@ -52,6 +59,15 @@ def _check_methods(config) -> None:
     if name in methods.METHODS:
       raise ValueError(f'config.variants.{name} has the name of a method.')
     _check_choice(f'variants.{name}.method', changes.get('method'), methods.METHODS)
+
+
+def _check_claims(config) -> None:
+  for claim in config.claims:
+    if len(claim) != 4 or not isinstance(claim[3], (int, float)):
+      raise ValueError(f'config.claims: not (method, baseline, metric, least gain): {claim}.')
+    for name in claim[:2]:
+      _check_choice('claims', name, [*methods.METHODS, *config.variants])
+    _check_choice('claims', claim[2], report.BETTER)
 
 
 def _check_values(config) -> None:

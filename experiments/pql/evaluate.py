@@ -20,6 +20,7 @@ from lib.envs import evaluate as rollout
 from lib.envs import ogbench
 from lib.flow import bounds, integrate, losses, regularizers
 from lib.stats import distances
+from lib.train import signals
 
 Score = Callable[[agent.Method, agent.Params], dict[str, np.ndarray]]
 VALIDATION_ROWS = 1_024
@@ -128,6 +129,7 @@ def success(
     rollout_policy(config, method, params),
     config.num_seeds * config.eval_episodes,
     config.seed,
+    progress=lambda done, total: signals.check(),
   )
   by_seed = (config.num_seeds, config.eval_episodes)
   return {

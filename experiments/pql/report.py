@@ -1,13 +1,11 @@
-"""What a run shows: the table, the claim, and the pictures."""
-
-from collections.abc import Iterator
+"""What a run shows: the table, the claims, and the pictures."""
 
 import numpy as np
 
-from experiments.pql import figures
+from experiments.pql import figures, methods
 from experiments.pql.data import Data
 from lib.stats import intervals
-from lib.train import metrics, report
+from lib.train import app, metrics, report
 from lib.train import figures as plots
 
 BETTER = {  # of the scores, and their order in the table
@@ -24,14 +22,96 @@ BETTER = {  # of the scores, and their order in the table
   'jacobian_sq': 'lower',
   'spectral_norm_max': 'lower',
 }
-MIN_GAIN = 0.2  # of success over the behaviour flow, in absolute terms
+PER_EPISODE = ('success', 'episode_length')
+Scores = dict[str, dict[int, np.ndarray]]  # by metric and step, one number a seed (S,)
 
 
-def scores(run, name: str) -> dict[str, dict[int, np.ndarray]]:
-  """Reads the scores of one method by metric and step, each (S,)."""
-  by_metric: dict[str, dict[int, np.ndarray]] = {}
-  for record in metrics.read(run.workdir / name / 'metrics.jsonl'):
+def scores(run: app.Run, name: str) -> Scores:
+  """Reads the scores of one method; of a step that was scored twice, the later ones."""
+  path = run.workdir / name / 'metrics.jsonl'
+  records = metrics.read(path) if path.is_file() else []
+  found: Scores = {}
+  for record in records:
     if record['kind'] == 'eval':
-      for metric in BETTER.keys() & record.keys():
-        by_metric.setdefault(metric, {})[record['step']] = np.asarray(record[metric])
-  return by_metric
+      for metric in BETTER:
+        if metric in record:
+          found.setdefault(metric, {})[record['step']] = np.asarray(record[metric])
+  return found
+
+
+def is_finished(run: app.Run, name: str) -> bool:
+  """Whether a method was trained to the end, and scored there."""
+  return any(run.config.steps in by_step for by_step in scores(run, name).values())
+
+
+def write(run: app.Run, dataset: Data) -> None:
+  """Writes results.json, report.md and the figures from what the methods left in the workdir."""
+  names = methods.names(run.config)
+  all_scores = {name: scores(run, name) for name in names}
+  rows = _final_rows(run, all_scores)
+  claims = _claim_rows(run, all_scores)
+  report.write_results(run, rows + claims)
+  curves = {
+    metric: {name: s[metric] for name, s in all_scores.items() if metric in s} for metric in BETTER
+  }
+  curves = {metric: by_method for metric, by_method in curves.items() if by_method}
+  plots.save(plots.learning_curves(curves), run.workdir / 'figures' / 'learning_curves.png')
+  captions = {'learning_curves.png': 'Scores while training; thin lines are seeds.'}
+  captions |= figures.draw(run, dataset)
+  report.write_report(
+    run, f'PQL on {run.config.data.env}', _sections(run, dataset, rows, claims, captions)
+  )
+
+
+def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[report.Row]:
+  """A row a method and metric, at the last score."""
+  config, rows = run.config, []
+  for name, by_metric in all_scores.items():
+    for metric, by_step in by_metric.items():
+      last = max(by_step)
+      n = len(by_step[last]) * (config.eval_episodes if metric in PER_EPISODE else 1)
+      estimate = intervals.mean_interval(by_step[last])
+      keys = {'task': config.data.env, 'updates': last}
+      seeds = len(by_step[last])
+      rows.append(
+        report.row(name, metric, estimate, n=n, seeds=seeds, better=BETTER[metric], **keys)
+      )
+  return rows
+
+
+def _claim_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[report.Row]:
+  """A row a claim of the config: the paired gain over the baseline, and whether it holds."""
+  rows = []
+  for name, baseline, metric, least in run.config.claims:
+    if not (metric in all_scores.get(name, {}) and metric in all_scores.get(baseline, {})):
+      continue
+    mine, theirs = (s[metric][max(s[metric])] for s in (all_scores[name], all_scores[baseline]))
+    a, b = (mine, theirs) if BETTER[metric] == 'higher' else (theirs, mine)
+    gain = intervals.paired_interval(a, b)
+    passed = bool(gain.low > 0 and gain.mean >= least)
+    row = report.row(
+      f'{name} against {baseline}', f'gain in {metric}', gain, n=len(a), seeds=len(a),
+      better='higher', task=run.config.data.env, least=least, passed=passed,
+    )  # fmt: skip
+    rows.append(row)
+  return rows
+
+
+def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> list[str]:
+  config = run.config
+  facts = ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items())
+  budget = (
+    f'{config.steps:,} updates of {config.batch_size} transitions, {config.num_seeds} seeds, '
+    f'{config.eval_episodes} episodes a seed at the end. Means with 95 % intervals over seeds.'
+  )
+  sections = [f'Data: {facts}.', budget, report.table(rows)]
+  if claims:
+    lines = [
+      f'- {"PASS" if claim["passed"] else "FAIL"}: {claim["method"]}, {claim["metric"]}: '
+      f'{report.estimate(claim)}, at least {claim["least"]:g} wanted and the interval above 0'
+      for claim in claims
+    ]
+    sections += ['## Claims', 'Differences are paired by seed.', '\n'.join(lines)]
+  sections += ['## Figures']
+  sections += [f'{caption}\n\n![]({"figures/" + name})' for name, caption in captions.items()]
+  return sections

@@ -1,5 +1,6 @@
 """PQL from a config to a report: load, train each method in turn, score, compare."""
 
+import contextlib
 import functools
 
 import jax
@@ -8,7 +9,7 @@ import ml_collections
 
 from experiments.pql import checks, data, evaluate, methods, report
 from lib.rl import batches
-from lib.train import checkpoint, devices, loop, metrics, signals
+from lib.train import app, checkpoint, console, loop, metrics
 
 SAMPLED = ('observations', 'actions', 'rewards', 'masks', 'next_observations')
 
@@ -19,20 +20,45 @@ def prepare(config: ml_collections.ConfigDict) -> data.Data:
   return data.load(config.data)
 
 
-def train(run, dataset: data.Data) -> None:
+def train(run: app.Run, dataset: data.Data) -> None:
   """Trains and scores every method and variant under one budget, then writes the report."""
+  console.say('data: ' + ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items()))
   with evaluate.scorer(run.config, dataset) as score:
-    for name in (*run.config.methods, *run.config.variants):
+    for name in methods.names(run.config):
       train_method(run, name, dataset, score)
   report.write(run, dataset)
 
 
-def train_method(run, name: str, dataset: data.Data, score) -> None:
+def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Score) -> None:
   """Trains one method, all seeds at once, in WORKDIR/NAME, and scores it on the way."""
-  config = run.config
+  config, workdir = run.config, run.workdir / name
   method = methods.make(config, name, dataset.spec)
-  columns = {column: dataset.train[column] for column in SAMPLED}
-  seeds = jnp.arange(config.seed, config.seed + config.num_seeds)
-  keys = jax.vmap(jax.random.key)(seeds)
+  keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
   init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-  workdir = run.workdir / name
+  state = jax.jit(jax.vmap(method.init))(init_keys)
+  checkpoints = checkpoint.Checkpoints(workdir)
+  with metrics.Writer(workdir) as writer:
+    if config.eval_only:
+      if (found := checkpoints.restore(state)) is None:
+        raise checkpoint.CheckpointError(f'{workdir}: nothing trained to evaluate')
+      step, state = found
+      writer.write(step, 'eval', **score(method, state.params))
+      return
+    if report.is_finished(run, name):
+      return
+    trained = loop.chunks(
+      method.update,
+      functools.partial(batches.sample_batch, batch_size=config.batch_size),
+      {column: dataset.train[column] for column in SAMPLED},
+      state,
+      train_keys,
+      num_steps=config.steps,
+      chunk_steps=config.chunk_steps,
+      writer=writer,
+      checkpoints=checkpoints,
+      checkpoint_every=config.checkpoint_every,
+    )
+    with contextlib.closing(trained):
+      for step, state in trained:
+        if step and (step % config.eval_every == 0 or step == config.steps):
+          writer.write(step, 'eval', **score(method, state.params))

@@ -1,4 +1,4 @@
-"""Traced. How far apart two flows end: Lipschitz constants of a field, and Grönwall's inequality."""
+"""Traced. How far apart two flows end: a field's Lipschitz constants and Grönwall's inequality."""
 
 import chex
 import jax

@@ -4,7 +4,7 @@ A density under the flow of u obeys ∂_t ρ + ∇·(ρ u) = 0. With the Jacobia
 along a trajectory at the rate -tr J, and two trajectories separate at a rate of at most
 λ_max((J + Jᵀ)/2) <= ‖J‖_F: what bounds J bounds both.
 
-Functions take `f(x) -> u` from points (B, A) to velocities (B, A), row by row, and return one number
+Functions take `f(x) -> u` from points (B, A) to velocities (B, A), row by row, and return a number
 a row, (B,). Those that need the time take `field(x, t)` with t (B, 1). A penalty is differentiated
 again when it is trained on, so that f wants a smooth activation: ReLU's Jacobian is piecewise
 constant.
@@ -49,9 +49,9 @@ def velocity_and_frobenius_sq(
 ) -> tuple[chex.Array, chex.Array]:
   """The velocity f(x), and Hutchinson's unbiased estimate (1/n) Σ_k ‖J ε_k‖² of ‖J‖_F².
 
-  A Jacobian-vector product computes the velocity anyway, so that flow matching and its penalty share
-  one pass. The variance of one probe is 2 (‖JᵀJ‖_F² - Σ_i (JᵀJ)_ii²) for Rademacher probes, and
-  2 ‖JᵀJ‖_F² for Gaussian ones (Hutchinson, 1989).
+  A Jacobian-vector product computes the velocity anyway, so that flow matching and its penalty
+  share one pass. The variance of one probe is 2 (‖JᵀJ‖_F² - Σ_i (JᵀJ)_ii²) for Rademacher probes,
+  and 2 ‖JᵀJ‖_F² for Gaussian ones (Hutchinson, 1989).
 
   Args:
     f: velocity field at fixed times, (B, A) -> (B, A).

@@ -103,7 +103,7 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
     config = values.config.lock()
   except (flags.Error, AttributeError, KeyError, TypeError, ImportError, SyntaxError) as error:
     raise ValueError(error.args[0] if error.args else repr(error)) from error
-  config_file = values['config'].config_filename
+  config_file = config_flags.get_config_filename(values['config'])
   package, *rest = train.__module__.split('.')
   experiment = rest[0] if package == 'experiments' else package
   default = pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
@@ -113,7 +113,7 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
   cpus = config.get('cpu_devices', 1)
   if cpus < 1:
     raise ValueError(f'config.cpu_devices must be positive, got {cpus}.')
-  if cpus > 1 and jax.config.jax_num_cpu_devices != cpus:
+  if cpus > 1 and jax.config.jax_num_cpu_devices != cpus:  # type: ignore[attr-defined]
     jax.config.update('jax_num_cpu_devices', cpus)
   if values.distributed:
     jax.distributed.initialize()

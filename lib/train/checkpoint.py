@@ -1,5 +1,6 @@
 """Host. Checkpoints: whole and verified, or as if they were not there."""
 
+import functools
 import hashlib
 import json
 import os
@@ -85,7 +86,7 @@ class Checkpoints:
       (step, state), or None if there is no intact checkpoint.
 
     Raises:
-      CheckpointError: if the checkpoint is of a state of another structure than `like`.
+      CheckpointError: if the checkpoint is of a state of another structure, shape or type.
     """
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -94,9 +95,14 @@ class Checkpoints:
       if not _intact(path):
         console.say(f'warning: {path} is missing or damaged')
         continue
+      reader = ocp.Checkpointer(ocp.StandardCheckpointHandler())
+      stored = reader.metadata(path).item_metadata.tree
+      # orbax would convert types, and complain of shapes at great length
+      if like is not None and (differing := _leaves(stored) ^ _leaves(abstract)):
+        raise CheckpointError(f'{path} does not fit this run, first in {min(differing)[0]}')
       try:
         args = ocp.args.StandardRestore(abstract, fallback_sharding=device)
-        return candidate, ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(path, args=args)
+        return candidate, reader.restore(path, args=args)
       except ValueError as error:
         raise CheckpointError(f'{path} does not fit this run: {error}') from error
     return None
@@ -121,6 +127,13 @@ def restore(
   if (found := Checkpoints(workdir).restore(step=step)) is None:
     raise CheckpointError(f'{workdir}: no intact checkpoint')
   return ml_collections.FrozenConfigDict(json.loads(config.read_text())), found[1]
+
+
+def _leaves(tree: Any) -> set[tuple[str, str]]:
+  """Returns the names of the arrays of a tree, with their shapes and types."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator='.')
+  return {(name(path), f'{x.dtype}{x.shape}') for path, x in leaves}
 
 
 def _digest(path: pathlib.Path) -> str:

@@ -31,7 +31,7 @@ def learning_curves(
   rows, columns = -(-len(curves) // columns), min(columns, len(curves))
   drawing = figure.Figure(figsize=(4 * columns, 3 * rows), layout='constrained')
   axes = drawing.subplots(rows, columns, squeeze=False).flat
-  for axis, (metric, methods) in zip(axes, curves.items(), strict=False):
+  for (metric, methods), axis in zip(curves.items(), axes, strict=False):
     for number, (method, by_step) in enumerate(methods.items()):
       steps = sorted(by_step)
       values = np.stack([np.atleast_1d(by_step[step]) for step in steps])

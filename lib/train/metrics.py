@@ -47,16 +47,18 @@ class Writer:
     self.close()
     self._progress = console.Progress(self.label, step, num_steps)
     if self._workdir:
-      self._open(lambda r: r['step'] < step or (r['step'] == step and r['kind'] == 'train'))
+      self._open(
+        self._workdir, lambda r: r['step'] < step or (r['step'] == step and r['kind'] == 'train')
+      )
       session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # hides the later events
       self._events.write_event(event_pb2.Event(step=step + 1, session_log=session))
 
   def train(self, step: int, means: Mapping[str, ArrayLike]) -> None:
     """Writes a record of kind 'train', and shows the loss, or else the last metric, in the bar."""
     self.write(step, 'train', **means)
-    name = 'loss' if 'loss' in means else next(reversed(means), '')
+    name = 'loss' if 'loss' in means else ['', *means][-1]
     if self._progress:
-      self._progress(step, f'{name} {np.mean(means[name]):.4g}' if name else '')
+      self._progress(step, f'{name} {np.asarray(means[name]).mean():.4g}' if name else '')
 
   def write(self, step: int, kind: str, **values: ArrayLike) -> None:
     """Writes a record.
@@ -77,7 +79,7 @@ class Writer:
     if self._workdir is None:
       return
     if self._lines is None:
-      self._open(lambda record: True)
+      self._open(self._workdir, lambda record: True)
     record = {'step': step, 'kind': kind, **{name: _plain(x) for name, x in arrays.items()}}
     self._lines.write(json.dumps(record, allow_nan=False) + '\n')
     self._lines.flush()
@@ -93,15 +95,15 @@ class Writer:
         stream.close()
     self._lines = self._events = self._progress = None
 
-  def _open(self, keep: Callable[[Record], bool]) -> None:
+  def _open(self, workdir: pathlib.Path, keep: Callable[[Record], bool]) -> None:
     """Opens the files at their end, the lines without those that are torn or not to `keep`."""
-    path = self._workdir / 'metrics.jsonl'
+    path = workdir / 'metrics.jsonl'
     kept = [line for line, record in _parse(path) if keep(record)] if path.exists() else []
     with files.replacing(path) as stream:
       stream.writelines(kept)
     self._lines = open(path, 'a')  # noqa: SIM115
     suffix = f'.{time.time_ns()}'
-    self._events = event_file_writer.EventsWriter(str(self._workdir / 'events'), suffix)
+    self._events = event_file_writer.EventsWriter(str(workdir / 'events'), suffix)
 
 
 def read(path: str | os.PathLike) -> list[Record]:
@@ -137,4 +139,4 @@ def _parse(path: pathlib.Path) -> list[tuple[bytes, Record]]:
 def _plain(array: np.ndarray) -> Any:
   """Returns JSON's own numbers; it has none for NaN and infinity, which become null."""
   array = array if array.dtype.kind in 'biu' else array.astype(np.float64)
-  return np.where(np.isfinite(array), array.astype(object), None).tolist()
+  return np.where(np.isfinite(array), array.astype(object), np.array(None)).tolist()

@@ -18,7 +18,7 @@ _FIXED = ('metric', 'mean', 'ci95', 'interval', 'n', 'seeds', 'better')
 def row(
   method: str,
   metric: str,
-  estimate: intervals.Interval,
+  interval: intervals.Interval,
   *,
   n: int,
   seeds: int,
@@ -30,19 +30,19 @@ def row(
   Args:
     method: what was measured.
     metric: which of its numbers.
-    estimate: its mean and 95 % interval over seeds.
+    interval: its mean and 95 % interval over seeds.
     n: number of measurements, such as episodes, over all seeds.
     seeds: number of seeds.
     better: 'higher', 'lower', or None.
     **keys: what else tells this row from others, such as `task` or `budget`.
   """
-  bounds = [estimate.low, estimate.high]
+  bounds = [interval.low, interval.high]
   return {
     'method': method,
     'metric': metric,
-    'mean': estimate.mean,
+    'mean': interval.mean,
     'ci95': None if any(map(math.isnan, bounds)) else bounds,
-    'interval': estimate.method,
+    'interval': interval.method,
     'n': n,
     'seeds': seeds,
     'better': better,
@@ -70,7 +70,7 @@ def table(rows: Sequence[Row]) -> str:
   lines: dict[tuple, dict[str, str]] = {}
   for row in rows:
     line = lines.setdefault(tuple(str(row.get(key, '')) for key in keys), {})
-    line[row['metric']] = _cell(row)
+    line[row['metric']] = estimate(row)
   head = [*keys, *(metric.replace('_', ' ') for metric in metrics)]
   body = [[*line, *(cells.get(m, '') for m in metrics)] for line, cells in lines.items()]
   return '\n'.join('| ' + ' | '.join(x) + ' |' for x in [head, ['---'] * len(head), *body])
@@ -89,13 +89,14 @@ def merge(directories: Iterable[str]) -> str:
     try:
       results = json.loads(path.read_bytes())
       where = {'experiment': results['experiment'], 'config': results['config']}
-      rows += [where | row for row in results['rows'] if _cell(row)]
+      rows += [where | row for row in results['rows'] if estimate(row)]
     except (ValueError, KeyError, TypeError) as error:
       raise ValueError(f'{path}: not results of a run: {error!r}') from error
   return table(rows)
 
 
-def _cell(row: Row) -> str:
+def estimate(row: Row) -> str:
+  """Returns a row's mean with its interval, as tables show it."""
   if row['ci95'] is None:
     return f'{row["mean"]:.3g}'
   return f'{row["mean"]:.3g} [{row["ci95"][0]:.3g}, {row["ci95"][1]:.3g}]'

@@ -130,7 +130,9 @@ class MethodsTest(chex.TestCase):
     chex.assert_shape(actions, (32, 2))
     self.assertLessEqual(float(jnp.abs(actions).max()), 1.0)
     np.testing.assert_array_equal(actions, act(params, observations, jax.random.key(2)))
-    self.assertGreater(float(jnp.abs(actions - act(params, observations, jax.random.key(3))).max()), 0)
+    self.assertGreater(
+      float(jnp.abs(actions - act(params, observations, jax.random.key(3))).max()), 0
+    )
 
   def test_sum_reduction_is_the_mean_times_the_dimension(self):
     by_sum, _ = train(pql.make(tiny(pde={'reduction': 'sum', 'weight': 0.1}), SPEC))

@@ -1,11 +1,14 @@
-"""A regression that trains in microseconds, with momentum, random rows and random noise."""
+"""A regression that trains in microseconds, with momentum, random rows and a random offset."""
 
+import tempfile
+import unittest
 from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 # numpy's arrays: the import must not start jax's devices
 X = np.linspace(-1.0, 1.0, 60, dtype=np.float32).reshape(20, 3) ** 3
@@ -19,17 +22,19 @@ class State(NamedTuple):
 
 
 def init(key: chex.PRNGKey) -> State:
-  params = {'w': jax.random.uniform(key, (3,)), 'b': jnp.zeros(())}
+  words = jnp.float32(jax.random.key_data(key)) / 2.0**32
+  params = {'w': jnp.append(words, 0.5), 'b': jnp.zeros(())}
   return State(params, jax.tree.map(jnp.zeros_like, params), jnp.int32(0))
 
 
 def sample(data, key: chex.PRNGKey):
-  rows = jax.random.bits(key, (8,)) % 20  # compiles faster than randint
+  first, stride = jax.random.key_data(key)  # random words by themselves, with nothing to compile
+  rows = (first + stride * jnp.arange(8, dtype=jnp.uint32)) % 20
   return jax.tree.map(lambda x: x[rows], data)
 
 
 def step(state: State, batch, key: chex.PRNGKey):
-  noise = 0.1 * jax.random.uniform(key, batch['y'].shape)
+  noise = jnp.float32(jax.random.key_data(key)[0]) / 2.0**35
 
   def loss_fn(params):
     return ((batch['x'] @ params['w'] + params['b'] + noise - batch['y']) ** 2).mean()
@@ -37,4 +42,20 @@ def step(state: State, batch, key: chex.PRNGKey):
   loss, grads = jax.value_and_grad(loss_fn)(state.params)
   momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state.momentum, grads)
   params = jax.tree.map(lambda p, m: p - 0.05 * m, state.params, momentum)
-  return State(params, momentum, state.steps + 1), {'loss': loss, 'noise': noise.mean()}
+  return State(params, momentum, state.steps + 1), {'loss': loss, 'noise': noise}
+
+
+def share_programs() -> None:
+  """Lets the runs of a test module share compiled programs, which each would compile anew."""
+  directory = tempfile.TemporaryDirectory()
+  unittest.addModuleCleanup(directory.cleanup)
+  unittest.addModuleCleanup(compilation_cache.reset_cache)
+  options = {
+    'jax_compilation_cache_dir': directory.name,
+    'jax_persistent_cache_min_compile_time_secs': 0,
+    'jax_disable_most_optimizations': True,
+  }
+  for name, value in options.items():
+    unittest.addModuleCleanup(jax.config.update, name, jax.config.values[name])
+    jax.config.update(name, value)
+  compilation_cache.reset_cache()

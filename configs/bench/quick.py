@@ -1,0 +1,34 @@
+"""The machine's yardsticks, and an update of each method at the size of PQL's quick run.
+
+python -m experiments.bench.main --config=configs/bench/quick.py
+"""
+
+import ml_collections
+
+from configs.pql import ogbench
+
+
+def get_config() -> ml_collections.ConfigDict:
+  config = ml_collections.ConfigDict()
+  config.cases = ('mlp_gradient', 'bc_flow_update', 'fql_update', 'pql_update')
+  config.rounds = 10  # measurements of each case
+  config.min_seconds = 0.2  # shortest measurement
+  config.matmul_size = 2048
+  config.triad_elements = 2**25
+
+  config.mlp = ml_collections.ConfigDict()
+  config.mlp.batch_size = 256
+  config.mlp.inputs = 34
+  config.mlp.hidden = (256, 256)
+  config.mlp.outputs = 5
+
+  config.offline = ml_collections.ConfigDict()
+  config.offline.num_seeds = 4
+  config.offline.updates = 20  # in one compiled call
+  config.offline.batch_size = 256
+  config.offline.rows = 100_000
+  config.offline.observation_dim = 28  # as cube-single's
+  config.offline.action_dim = 5
+  config.offline.agent = ogbench.get_config().agent
+  config.offline.agent.hidden_dims = (256, 256)
+  return config

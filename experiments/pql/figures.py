@@ -1,0 +1,210 @@
+"""Pictures of trained policies: their fields, their samples, and the policies at work."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib import figure
+
+from experiments.pql import evaluate, methods
+from experiments.pql.data import Data
+from experiments.pql.methods import agent, bc_flow
+from lib.envs import evaluate as rollout
+from lib.envs import ogbench, render, seeding
+from lib.flow import bounds, integrate, regularizers
+from lib.train import app, checkpoint, console
+from lib.train import figures as plots
+
+NUM_TIMES = 21
+NUM_ROWS = 256
+NUM_SAMPLES = 500
+NUM_EPISODES = 8
+FIELD_TIMES = (0.2, 0.5, 0.8)
+FILM_SIZE = {'width': 320, 'height': 240}
+FILM_EVERY = 3  # steps a frame
+
+Trained = dict[str, tuple[agent.Method, agent.Params]]  # parameters with a leading axis of seeds
+
+
+def draw(run: app.Run, dataset: Data) -> dict[str, str]:
+  """Draws what suits the source of the data into WORKDIR/figures.
+
+  Returns:
+    A caption for each file.
+  """
+  trained = restore(run, dataset.spec)
+  held_out = dataset.train if dataset.val is None else dataset.val
+  pictures: dict[str, tuple[figure.Figure, str]] = {
+    'jacobian.png': (
+      jacobian_along_path(trained, held_out),
+      'The Jacobian of the behaviour flow along the path from noise (0) to held-out actions (1); '
+      'bands span the seeds.',
+    )
+  }
+  if run.config.data.source == 'bandit':
+    pictures['samples.png'] = (
+      bandit_samples(trained, held_out, run.config.agent.flow_steps),
+      'Held-out actions (grey), the flow (top) and the policy distilled from it (bottom); seed 0.',
+    )
+    pictures['field.png'] = (
+      bandit_fields(trained, held_out),
+      'The velocity field u(s, a, t) at one state, over its speed; seed 0.',
+    )
+  captions = {}
+  for name, (drawing, caption) in pictures.items():
+    plots.save(drawing, run.workdir / 'figures' / name)
+    captions[name] = caption
+  if run.config.data.source in ('generate', 'npz') and run.config.eval_episodes:
+    captions |= policies_at_work(run, trained)
+  return captions
+
+
+def restore(run: app.Run, spec: agent.Spec) -> Trained:
+  """Reads the trained parameters of every method from the workdir."""
+  return {
+    name: (
+      methods.make(run.config, name, spec),
+      checkpoint.restore(run.workdir / name)[1]['params'],
+    )
+    for name in methods.names(run.config)
+  }
+
+
+def jacobian_along_path(trained: Trained, batch: agent.Batch) -> figure.Figure:
+  """Draws the mean ‖J‖_F² and the largest ‖J‖₂ over the path's points, by time and method."""
+  times = np.linspace(0.0, 1.0, NUM_TIMES)
+  actions, observations = (jnp.asarray(batch[k][:NUM_ROWS]) for k in ('actions', 'observations'))
+
+  def norms(method, params, time):
+    column = jnp.full((actions.shape[0], 1), time)
+    path = bc_flow.interpolate(actions, column, jax.random.key(0))
+    f = lambda a: method.behaviour(params, observations, a, column)
+    spectral = bounds.spectral_norm_power_iteration(
+      f, path.points, jax.random.key(1), evaluate.POWER_ITERATIONS
+    )
+    return jnp.mean(regularizers.frobenius_sq_exact(f, path.points)), jnp.max(spectral)
+
+  drawing = figure.Figure(figsize=(9, 3.5), layout='constrained')
+  axes = drawing.subplots(1, 2)
+  for number, (name, (method, params)) in enumerate(trained.items()):
+    over_times = lambda p, m=method: jax.lax.map(lambda t: norms(m, p, t), jnp.asarray(times))
+    for axis, values in zip(
+      axes, jax.jit(functools.partial(jax.lax.map, over_times))(params), strict=True
+    ):
+      color, style = f'C{number % 10}', '-' if number < len(trained) / 2 else '--'
+      axis.plot(times, values.mean(axis=0), style, color=color, label=name)
+      axis.fill_between(times, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15)
+  for axis, title in zip(axes, ('mean $\\|J\\|_F^2$', 'largest $\\|J\\|_2$'), strict=True):
+    axis.set(title=title, xlabel='time $t$', yscale='log')
+  _legend_below(drawing)
+  return drawing
+
+
+def bandit_samples(trained: Trained, batch: agent.Batch, num_steps: int) -> figure.Figure:
+  """Draws actions of the flow and of the one-step policy over held-out actions, for seed 0."""
+  observations = jnp.asarray(batch['observations'][:NUM_SAMPLES])
+  noise = jax.random.normal(jax.random.key(0), (len(observations), 2))
+  drawing, axes = _grid(2, trained)
+  for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
+    field = lambda a, t, m=method, p=params: m.behaviour(p, observations, a, t)
+    kinds = {f'flow, {num_steps} steps': integrate.euler(field, noise, num_steps)}
+    if method.one_step is not None:
+      kinds['one step'] = method.one_step(params, observations, noise)
+    for axis, (kind, actions) in zip(column, kinds.items(), strict=False):
+      axis.scatter(*batch['actions'][:NUM_SAMPLES].T, s=4, color='0.8')
+      axis.scatter(*np.asarray(actions).T, s=4, color='C0')
+      axis.text(0.03, 0.03, kind, transform=axis.transAxes, fontsize=8)
+  return drawing
+
+
+def bandit_fields(trained: Trained, batch: agent.Batch) -> figure.Figure:
+  """Draws the velocity field at a few times over the plane of actions, for seed 0."""
+  line = np.linspace(-1.5, 1.5, 17)
+  points = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2), jnp.float32)
+  state = jnp.asarray(batch['observations'][:1])
+  drawing, axes = _grid(len(FIELD_TIMES), trained)
+  for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
+    for axis, time in zip(column, FIELD_TIMES, strict=True):
+      states = jnp.broadcast_to(state, (len(points), state.shape[1]))
+      u = np.asarray(method.behaviour(params, states, points, jnp.full((len(points), 1), time)))
+      speed = np.linalg.norm(u, axis=1)
+      axis.quiver(*points.T, *u.T, speed, cmap='viridis', pivot='mid', scale=60, width=0.006)
+      axis.text(0.03, 0.03, f'$t = {time}$', transform=axis.transAxes, fontsize=8)
+  return drawing
+
+
+def policies_at_work(run: app.Run, trained: Trained) -> dict[str, str]:
+  """Plots the trajectories of a few episodes a method; films one where OpenGL can draw."""
+  config, name = run.config, run.config.data.env
+  make_env = functools.partial(ogbench.make_env, name)
+  with rollout.EnvPool(make_env, min(NUM_EPISODES, config.eval_envs), config.data.workers) as pool:
+    played = {
+      label: rollout.run_episodes(
+        pool,
+        evaluate.rollout_policy(config, method, params),
+        NUM_EPISODES,
+        config.seed,
+        record=True,
+      )
+      for label, (method, params) in trained.items()
+    }
+  path = run.workdir / 'figures' / 'trajectories.png'
+  plots.save(trajectories(name, played), path)
+  captions = {path.name: f'{NUM_EPISODES} episodes from above: solved in colour, others in grey.'}
+  label = list(played)[-1]
+  solved = np.flatnonzero(played[label].success)
+  episode = int(solved[0]) if solved.size else 0
+  try:
+    frames = render.film(
+      functools.partial(ogbench.make_env, name, **FILM_SIZE),
+      seeding.seed_sequence(config.seed, episode),
+      played[label].actions[episode],
+      FILM_EVERY,
+    )
+  except render.NoOpenGLError as error:
+    console.say(f'No film: {error}')
+    return captions
+  render.save_gif(run.workdir / 'figures' / 'film.gif', frames, fps=15)
+  outcome = 'solved' if solved.size else 'not solved'
+  return captions | {'film.gif': f'{label}, episode {episode}, {outcome}.'}
+
+
+def trajectories(name: str, played: dict[str, rollout.Episodes]) -> figure.Figure:
+  """Draws where things go in the plane, a row for each thing and a column for each method."""
+  goals = ogbench.goals(name)
+  things = list(ogbench.positions(name, next(iter(played.values())).observations[0]))
+  drawing = figure.Figure(figsize=(3.2 * len(played), 3.2 * len(things)), layout='constrained')
+  axes = drawing.subplots(len(things), len(played), squeeze=False, sharex='row', sharey='row')
+  for column, (label, episodes) in zip(axes.T, played.items(), strict=True):
+    for axis, thing in zip(column, things, strict=True):
+      for success, observations in zip(episodes.success, episodes.observations, strict=True):
+        where = ogbench.positions(name, observations)[thing]
+        axis.plot(*where[:, :2].T, color='C0' if success else '0.6', linewidth=1)
+        axis.plot(*where[0, :2], 'o', color='0.3', markersize=3)
+      if thing in goals:
+        axis.plot(*goals[thing][:2], '*', color='C3', markersize=12)
+      axis.set(aspect='equal', title=f'{label}: {thing}')
+  return drawing
+
+
+def _first_seed(trained: Trained) -> list[tuple[agent.Method, agent.Params]]:
+  return [(method, jax.tree.map(lambda x: x[0], params)) for method, params in trained.values()]
+
+
+def _grid(rows: int, trained: Trained) -> tuple[figure.Figure, Any]:
+  columns = len(trained)
+  drawing = figure.Figure(figsize=(2 * columns, 2 * rows), layout='constrained')
+  axes = drawing.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+  for axis in axes.flat:
+    axis.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect='equal', xticks=[], yticks=[])
+  for axis, name in zip(axes[0], trained, strict=True):
+    axis.set_title(name, fontsize=9)
+  return drawing, axes
+
+
+def _legend_below(drawing: figure.Figure) -> None:
+  handles, labels = drawing.axes[0].get_legend_handles_labels()
+  columns = min(len(labels), 4)
+  drawing.legend(handles, labels, loc='outside lower center', ncols=columns, frameon=False)
