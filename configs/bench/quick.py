@@ -24,7 +24,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.offline = ml_collections.ConfigDict()
   config.offline.num_seeds = 4
-  config.offline.updates = 20  # in one compiled call
+  config.offline.updates = 10  # in one compiled call
   config.offline.batch_size = 256
   config.offline.rows = 100_000
   config.offline.observation_dim = 28  # as cube-single's

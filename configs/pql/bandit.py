@@ -12,7 +12,16 @@ from configs.pql import ogbench
 def get_config() -> ml_collections.ConfigDict:
   config = ogbench.get_config()
   config.num_seeds = 5
-  config.methods = ()
+  config.methods = (
+    'uniform_0',
+    'uniform_1e-3',
+    'uniform_1e-2',
+    'uniform_1e-1',
+    'beta_0',
+    'beta_1e-3',
+    'beta_1e-2',
+    'beta_1e-1',
+  )
   config.variants = {
     'uniform_0': variant('uniform', 0.0),
     'uniform_1e-3': variant('uniform', 1e-3),

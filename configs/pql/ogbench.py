@@ -18,7 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.cpu_devices = 1  # virtual devices to split a CPU into; seeds train side by side on them
   config.eval_only = False
   config.methods = ('bc_flow', 'fql', 'pql')
-  # Named changes of `agent` that train beside the methods, such as
+  # Further methods by name, each a method with changes of `agent`, such as
   # {'pql_uniform': {'method': 'pql', 'time': {'law': 'uniform'}}}.
   config.variants = ml_collections.ConfigDict()
   # (method, baseline, metric, least gain): what the report tests, paired by seed.

@@ -8,6 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
 
 from experiments.pql import methods
 from experiments.pql.methods import agent
@@ -67,7 +68,7 @@ def offline_updates(method_name: str, config: ml_collections.ConfigDict) -> Case
   sizes = config.offline
   spec = agent.Spec(sizes.observation_dim, sizes.action_dim)
   method = methods.METHODS[method_name](sizes.agent, spec)
-  init_key, train_key, data_key = jax.random.split(jax.random.key(0), 3)
+  init_key, train_key = jax.random.split(jax.random.key(0))
   states = jax.jit(jax.vmap(method.init))(jax.random.split(init_key, sizes.num_seeds))
 
   def train(states: agent.State, keys: chex.PRNGKey, data: agent.Batch):
@@ -82,20 +83,21 @@ def offline_updates(method_name: str, config: ml_collections.ConfigDict) -> Case
     return jax.lax.scan(step, states, jnp.arange(sizes.updates))
 
   keys = jax.random.split(train_key, sizes.num_seeds)
-  args = (states, keys, _transitions(data_key, sizes.rows, spec))
+  args = (states, keys, _transitions(sizes.rows, spec))
   return Case(train, args, sizes.updates, sizes.num_seeds)
 
 
-def _transitions(key: chex.PRNGKey, rows: int, spec: agent.Spec) -> agent.Batch:
-  now_key, next_key, action_key, mask_key = jax.random.split(key, 4)
-  masks = jax.random.bernoulli(mask_key, 0.99, (rows,)).astype(jnp.float32)
-  return {
-    'observations': jax.random.normal(now_key, (rows, spec.observation_dim)),
-    'next_observations': jax.random.normal(next_key, (rows, spec.observation_dim)),
-    'actions': jax.random.uniform(action_key, (rows, spec.action_dim), minval=-1.0),
-    'rewards': -masks,
+def _transitions(rows: int, spec: agent.Spec) -> agent.Batch:
+  rng = np.random.default_rng(0)
+  masks = rng.random(rows) < 0.99
+  columns = {
+    'observations': rng.standard_normal((rows, spec.observation_dim)),
+    'next_observations': rng.standard_normal((rows, spec.observation_dim)),
+    'actions': rng.uniform(-1.0, 1.0, (rows, spec.action_dim)),
+    'rewards': -1.0 * masks,
     'masks': masks,
   }
+  return {name: jnp.asarray(column, jnp.float32) for name, column in columns.items()}
 
 
 CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {

@@ -16,6 +16,7 @@ from lib.train import console, report, signals
 
 POSITIVE = ('rounds', 'matmul_size', 'triad_elements')
 BASELINE = 'fql_update'  # what PQL adds to
+OFFLINE = tuple(f'{name}_update' for name in methods.METHODS)
 
 
 def prepare(config: ml_collections.ConfigDict) -> None:
@@ -64,7 +65,7 @@ def measure(run, _) -> None:
     f'On {jax.device_count()} × {kinds}. Means over {config.rounds} rounds, in each of which '
     'everything is timed in turn, with 95 % intervals. The matrix product is '
     f'{config.matmul_size}³ in float32 at the default precision; the triad goes through 3 × '
-    f'{config.triad_elements:,} float32. Updates a second are those of each seed.'
+    f'{config.triad_elements:,} float32. Operations and rate of updates are those of each seed.'
   )
   table = report.table(rows)
   report.write_report(run, 'Benchmark', [about, table])
@@ -82,8 +83,9 @@ def compare(
     works: operations of one call of each case.
 
   Returns:
-    For each case its updates a second, its share of the matrix product's rate, and its time over
-    the baseline's, if that is among them; each is compared within a round.
+    For each case its rate and its share of the matrix product's, its operations an update and
+    updates a second, both of one seed, and the time of an update over the baseline's, if that is
+    among the cases. Shares and ratios are taken within a round.
   """
   rows = []
 
@@ -99,8 +101,9 @@ def compare(
   for name, case in cases.items():
     add(name, 'gflop_per_s', rates[name] / 1e9, 'higher', case.seeds)
     add(name, 'share_of_matmul', rates[name] / rates['matmul'], 'higher', case.seeds)
+    add(name, 'gflop_per_update', [works[name] / case.updates / case.seeds / 1e9])
     add(name, 'updates_per_s', speeds[name], 'higher', case.seeds)
-    if BASELINE in cases and name.endswith('_update'):
+    if BASELINE in cases and name in OFFLINE and name != BASELINE:
       add(name, f'time_over_{BASELINE}', speeds[BASELINE] / speeds[name], 'lower', case.seeds)
   return rows
 

@@ -119,7 +119,7 @@ def flops(fn: Callable[..., Any], *args: Any) -> float:
     ValueError: if `fn` holds a `while_loop`, for the number of its turns is not known; count its
       body instead.
   """
-  return _flops(jax.make_jaxpr(fn)(*args))
+  return _flops(jax.make_jaxpr(fn)(*args))[0]
 
 
 def _seconds(call: Callable[[], Any], times: int) -> float:
@@ -130,13 +130,14 @@ def _seconds(call: Callable[[], Any], times: int) -> float:
   return time.perf_counter() - start
 
 
-def _flops(program: core.ClosedJaxpr) -> float:
-  total = _flops_by_xla(program)
+def _flops(program: core.ClosedJaxpr) -> tuple[float, float]:
+  """Counts a program's operations, and those that XLA sees."""
+  total = seen = _flops_by_xla(program)
   for body, length, unroll in _scans(program.jaxpr):
     turns, rest = divmod(length, unroll)
-    seen = rest + (unroll if turns else 0)
-    total += length * _flops(body) - seen * _flops_by_xla(body)
-  return total
+    body_total, body_seen = _flops(body)
+    total += length * body_total - (rest + (unroll if turns else 0)) * body_seen
+  return total, seen
 
 
 def _flops_by_xla(program: core.ClosedJaxpr) -> float:

@@ -18,11 +18,11 @@ class Bandit(NamedTuple):
 
   Attributes:
     sample: `sample(size, seed) -> transitions`.
-    reward: `reward(observations, actions) -> rewards`, over the last axis.
+    reward: `reward(observations, actions) -> rewards`, over the last axis; None: there is none.
   """
 
   sample: Callable[[int, int], dict[str, np.ndarray]]
-  reward: Callable
+  reward: Callable | None
 
 
 def eight_modes(size: int, seed: int) -> dict[str, np.ndarray]:
@@ -66,7 +66,7 @@ def alignment(observations, actions):
 
 
 BANDITS = {
-  'eight_modes': Bandit(eight_modes, lambda observations, actions: 0.0 * actions[..., 0]),
+  'eight_modes': Bandit(eight_modes, None),
   'two_modes': Bandit(two_modes, alignment),
 }
 

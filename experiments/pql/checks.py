@@ -51,10 +51,10 @@ def check(config: ml_collections.ConfigDict) -> None:
 
 
 def _check_methods(config) -> None:
-  if not config.methods and not config.variants:
+  if not config.methods:
     raise ValueError('config.methods is empty: there is nothing to train.')
   for name in config.methods:
-    _check_choice('methods', name, methods.METHODS)
+    _check_choice('methods', name, [*methods.METHODS, *config.variants])
   for name, changes in config.variants.items():
     if name in methods.METHODS:
       raise ValueError(f'config.variants.{name} has the name of a method.')

@@ -113,8 +113,10 @@ def bandit_law(
   }
   if method.one_step is not None:
     metrics['energy_distance_one_step'] = distance(method.one_step(params, observations, noise))
-  actions = method.act(params, observations, act_key)
-  return metrics | {'reward': jnp.mean(task.reward(observations, actions))}
+  if task.reward is not None:
+    actions = method.act(params, observations, act_key)
+    metrics['reward'] = jnp.mean(task.reward(observations, actions))
+  return metrics
 
 
 def success(

@@ -50,7 +50,7 @@ def draw(run: app.Run, dataset: Data) -> dict[str, str]:
     )
     pictures['field.png'] = (
       bandit_fields(trained, held_out),
-      'The velocity field u(s, a, t) at one state, over its speed; seed 0.',
+      'The direction of the velocity field u(s, a, t) at one state, coloured by speed from low (blue) to high (yellow); held-out actions in grey; seed 0.',
     )
   captions = {}
   for name, (drawing, caption) in pictures.items():
@@ -68,7 +68,7 @@ def restore(run: app.Run, spec: agent.Spec) -> Trained:
       methods.make(run.config, name, spec),
       checkpoint.restore(run.workdir / name)[1]['params'],
     )
-    for name in methods.names(run.config)
+    for name in run.config.methods
   }
 
 
@@ -130,7 +130,8 @@ def bandit_fields(trained: Trained, batch: agent.Batch) -> figure.Figure:
       states = jnp.broadcast_to(state, (len(points), state.shape[1]))
       u = np.asarray(method.behaviour(params, states, points, jnp.full((len(points), 1), time)))
       speed = np.linalg.norm(u, axis=1)
-      axis.quiver(*points.T, *u.T, speed, cmap='viridis', pivot='mid', scale=60, width=0.006)
+      axis.scatter(*batch['actions'][:NUM_SAMPLES].T, s=1, color='0.85')
+      axis.quiver(*points.T, *(u / speed[:, None]).T, speed, cmap='viridis', pivot='mid', scale=22)
       axis.text(0.03, 0.03, f'$t = {time}$', transform=axis.transAxes, fontsize=8)
   return drawing
 

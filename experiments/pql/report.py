@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.pql import figures, methods
+from experiments.pql import figures
 from experiments.pql.data import Data
 from lib.stats import intervals
 from lib.train import app, metrics, report
@@ -46,8 +46,7 @@ def is_finished(run: app.Run, name: str) -> bool:
 
 def write(run: app.Run, dataset: Data) -> None:
   """Writes results.json, report.md and the figures from what the methods left in the workdir."""
-  names = methods.names(run.config)
-  all_scores = {name: scores(run, name) for name in names}
+  all_scores = {name: scores(run, name) for name in run.config.methods}
   rows = _final_rows(run, all_scores)
   claims = _claim_rows(run, all_scores)
   report.write_results(run, rows + claims)
@@ -101,17 +100,22 @@ def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> lis
   config = run.config
   facts = ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items())
   budget = (
-    f'{config.steps:,} updates of {config.batch_size} transitions, {config.num_seeds} seeds, '
-    f'{config.eval_episodes} episodes a seed at the end. Means with 95 % intervals over seeds.'
+    f'{config.steps:,} updates of {config.batch_size} transitions, {config.num_seeds} seed(s). '
+    'Means with 95 % intervals over seeds.'
   )
+  if any(row['metric'] == 'success' for row in rows):
+    budget += f' Success is of {config.eval_episodes} episodes a seed, after the last update.'
   sections = [f'Data: {facts}.', budget, report.table(rows)]
   if claims:
     lines = [
       f'- {"PASS" if claim["passed"] else "FAIL"}: {claim["method"]}, {claim["metric"]}: '
-      f'{report.estimate(claim)}, at least {claim["least"]:g} wanted and the interval above 0'
+      f'{report.estimate(claim)}'
       for claim in claims
     ]
-    sections += ['## Claims', 'Differences are paired by seed.', '\n'.join(lines)]
+    rule = 'Gains are paired by seed, positive where better. A pass has its interval above 0'
+    least = {claim['least'] for claim in claims}
+    rule += f', and a mean of at least {max(least):g} where asked.' if any(least) else '.'
+    sections += ['## Claims', rule, '\n'.join(lines)]
   sections += ['## Figures']
   sections += [f'{caption}\n\n![]({"figures/" + name})' for name, caption in captions.items()]
   return sections

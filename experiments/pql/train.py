@@ -21,10 +21,10 @@ def prepare(config: ml_collections.ConfigDict) -> data.Data:
 
 
 def train(run: app.Run, dataset: data.Data) -> None:
-  """Trains and scores every method and variant under one budget, then writes the report."""
+  """Trains and scores every method under one budget, then writes the report."""
   console.say('data: ' + ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items()))
   with evaluate.scorer(run.config, dataset) as score:
-    for name in methods.names(run.config):
+    for name in run.config.methods:
       train_method(run, name, dataset, score)
   report.write(run, dataset)
 

@@ -18,8 +18,8 @@ def spectral_norm_power_iteration(
     f: map (B, A) -> (B, A), row by row.
     x: points (B, A).
     key: typed PRNG key of the first vectors.
-    num_iterations: > 0; the error shrinks by the squared ratio of the two largest singular values
-      in each.
+    num_iterations: > 0; the norm's error shrinks by (σ₂/σ₁)⁴ in each, with the two largest
+      singular values σ₁ > σ₂.
 
   Returns:
     Norms (B,).
@@ -75,6 +75,8 @@ def wasserstein_exponential_bound(
   rates: chex.Array, errors: chex.Array, times: chex.Array
 ) -> chex.Array:
   """The cruder bound W₂ <= e^L (∫ ε_t² dt)^½ with L = ∫ ℓ_t dt over unit time, for ℓ_t >= 0.
+
+  With constant rates, the largest Lipschitz constant over time, it is the form usually quoted.
 
   Args:
     rates: Lipschitz constants ℓ_t >= 0 (T,).

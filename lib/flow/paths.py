@@ -22,6 +22,7 @@ def linear_path(x0: chex.Array, x1: chex.Array, t: chex.Array) -> tuple[chex.Arr
     Points x_t (B, A) and velocities (B, A).
   """
   chex.assert_equal_shape([x0, x1])
+  chex.assert_shape(t, (*x0.shape[:-1], 1))
   return (1.0 - t) * x0 + t * x1, x1 - x0
 
 
@@ -80,7 +81,7 @@ def gaussian_rate(t: chex.Array, std: float, weight: float = 0.0) -> chex.Array:
   law of the times; λ = 0 is the marginal field's.
 
   Args:
-    t: times, of any shape, in [0, 1].
+    t: times, of any shape, in [0, 1]; below 1 where σ = λ = 0, which has a pole there.
     std: σ of the data, >= 0.
     weight: λ, >= 0.
 
@@ -90,7 +91,7 @@ def gaussian_rate(t: chex.Array, std: float, weight: float = 0.0) -> chex.Array:
   Raises:
     ValueError: if σ or λ is negative.
   """
-  if std < 0 or weight < 0:
+  if not (std >= 0 and weight >= 0):
     raise ValueError(f'Standard deviation and weight must not be negative, got {std=}, {weight=}.')
   return (t * std**2 - (1.0 - t)) / (gaussian_variance(t, std) + weight)
 
@@ -119,7 +120,8 @@ def gaussian_marginal_velocity(
 def gaussian_terminal_std(std: float, weight: float = 0.0) -> float:
   """The standard deviation √((σ² + λ) / (1 + λ)) at t = 1 under the regularised optimum.
 
-  So λ is a noise floor: σ = 0, a deterministic policy, comes out with √(λ / (1 + λ)).
+  So λ is a noise floor: σ = 0, a deterministic policy, comes out with √(λ / (1 + λ)). Both numbers
+  are >= 0.
   """
   return ((std**2 + weight) / (1.0 + weight)) ** 0.5
 

@@ -8,7 +8,7 @@ EPS = 1e-5  # distance kept from both ends, where scores diverge
 
 
 def sample_uniform(key: chex.PRNGKey, shape: tuple[int, ...]) -> chex.Array:
-  """Samples t ~ U[0, 1), of `shape`, float32."""
+  """Samples t ~ U[0, 1), of `shape`."""
   return jax.random.uniform(key, shape)
 
 
@@ -29,7 +29,7 @@ def sample_beta(
     eps: distance kept from both ends, where scores diverge.
 
   Returns:
-    Times in [eps, 1 - eps], of `shape`, float32.
+    Times in [eps, 1 - eps], of `shape`.
 
   Raises:
     ValueError: if a concentration is not positive.
@@ -67,7 +67,7 @@ def sample_logit_normal(
     eps: distance kept from both ends.
 
   Returns:
-    Times in [eps, 1 - eps], of `shape`, float32.
+    Times in [eps, 1 - eps], of `shape`.
 
   Raises:
     ValueError: if the standard deviation is not positive.

@@ -35,13 +35,15 @@ def learning_curves(
     for number, (method, by_step) in enumerate(methods.items()):
       steps = sorted(by_step)
       values = np.stack([np.atleast_1d(by_step[step]) for step in steps])
-      color = f'C{number}'
-      axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.35)
-      axis.plot(steps, values.mean(axis=1), color=color, linewidth=2, label=method, marker='.')
+      style = {'color': f'C{number % 10}', 'linestyle': '-' if 2 * number < len(methods) else '--'}
+      axis.plot(steps, values, **style, linewidth=0.7, alpha=0.35)
+      axis.plot(steps, values.mean(axis=1), **style, linewidth=2, label=method, marker='.')
     axis.set_title(metric.replace('_', ' '), fontsize=10)
     axis.set_xlabel('updates')
   for axis in list(axes):
     axis.remove()
   handles, labels = drawing.axes[0].get_legend_handles_labels()
-  drawing.legend(handles, labels, loc='outside lower center', ncols=len(labels), frameon=False)
+  drawing.legend(
+    handles, labels, loc='outside lower center', ncols=min(4, len(labels)), frameon=False
+  )
   return drawing

@@ -7,13 +7,8 @@ from experiments.pql.methods import agent, bc_flow, fql, pql
 METHODS = {'bc_flow': bc_flow.make, 'fql': fql.make, 'pql': pql.make}
 
 
-def names(config: ml_collections.ConfigDict) -> list[str]:
-  """What a run trains, in turn: its methods, then its variants."""
-  return [*config.methods, *config.variants]
-
-
 def make(config: ml_collections.ConfigDict, name: str, spec: agent.Spec) -> agent.Method:
-  """Builds a method of `config.methods`, or a variant of `config.variants`, by its name."""
+  """Builds one of `config.methods` by its name: of METHODS, or of `config.variants`."""
   if name in METHODS:
     return METHODS[name](config.agent, spec)
   changed = with_variant(config, name)

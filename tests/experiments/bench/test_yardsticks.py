@@ -5,11 +5,11 @@ import time
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from absl.testing import parameterized
 
 from experiments.bench import yardsticks
 
-FAST = {'repeats': 2, 'warmup': 1, 'min_seconds': 0.0}
 ROWS, WIDTH = 32, 64
 PRODUCT = 2 * ROWS * WIDTH * WIDTH
 
@@ -95,32 +95,40 @@ class FlopsTest(chex.TestCase):
       yardsticks.flops(jax.jit(loop), self.x)
 
 
-class TimingTest(chex.TestCase):
+class RatesTest(chex.TestCase):
   @parameterized.parameters(0.0, 0.02)
   def test_counts_the_time_of_one_call(self, min_seconds):
-    seconds = yardsticks.time_per_call(
-      lambda: time.sleep(0.005), repeats=3, warmup=1, min_seconds=min_seconds
-    )
-    self.assertLessEqual(0.005, seconds.low)
-    self.assertLessEqual(seconds.low, seconds.median)
-    self.assertLessEqual(seconds.median, seconds.high)
+    tasks = {'sleep': yardsticks.Task(lambda: time.sleep(0.005), 7.0)}
+    for rates in yardsticks.rates(tasks, 3, min_seconds):
+      self.assertLessEqual(rates['sleep'], 7.0 / 0.005)
 
-  @parameterized.parameters({'repeats': 0}, {'warmup': 0}, {'min_seconds': -1.0})
-  def test_refuses_to_time_nothing(self, **timing):
-    name, value = next(iter(timing.items()))
-    with self.assertRaisesRegex(ValueError, f'{name}={value}'):
-      yardsticks.time_per_call(jnp.sin, 1.0, **timing)
+  def test_tasks_take_turns(self):
+    calls = []
+    tasks = {name: yardsticks.Task(lambda name=name: calls.append(name), 1.0) for name in 'ab'}
+    rounds = yardsticks.rates(tasks, 2, 0.0)
+    first = next(rounds)
+    self.assertEqual(set(first), {'a', 'b'})
+    calls.clear()
+    next(rounds)
+    self.assertEqual(calls, ['a', 'b'])
+    self.assertEmpty(list(rounds))
 
-  def test_rates_have_ordered_quartiles(self):
-    for rate in (yardsticks.matmul_rate(64, **FAST), yardsticks.triad_bandwidth(1000, **FAST)):
-      self.assertGreater(rate.low, 0.0)
-      self.assertLessEqual(rate.low, rate.median)
-      self.assertLessEqual(rate.median, rate.high)
+  @parameterized.parameters((0, 1.0, 'num_rounds=0'), (1, -1.0, 'min_seconds=-1.0'))
+  def test_refuses_to_time_nothing(self, num_rounds, min_seconds, message):
+    with self.assertRaisesRegex(ValueError, message):
+      next(yardsticks.rates({}, num_rounds, min_seconds))
 
-  def test_a_measurement_is_consistent(self):
+  def test_work_is_what_the_definition_says(self):
+    self.assertEqual(yardsticks.matmul(64).work, 2 * 64**3)
+    self.assertEqual(yardsticks.triad(1000).work, 3 * 4 * 1000)
     x = jnp.ones((16, 16))
-    found = yardsticks.measure(jnp.matmul, x, x, peak=1e9, **FAST)
-    self.assertEqual(found['gflop'], 2 * 16**3 / 1e9)
-    self.assertAlmostEqual(found['gflop_per_s'] * found['seconds'], found['gflop'])
-    self.assertAlmostEqual(found['share'], found['gflop_per_s'])
-    self.assertLessEqual(found['seconds_low'], found['seconds_high'])
+    self.assertEqual(yardsticks.function(jnp.matmul, x, x).work, 2 * 16**3)
+
+  def test_yardsticks_do_their_work(self):
+    product = yardsticks.matmul(64).call()
+    a, b = jax.random.normal(jax.random.key(0), (2, 64, 64))
+    np.testing.assert_allclose(product, np.asarray(a) @ np.asarray(b), rtol=1e-2, atol=1e-1)
+    triad = yardsticks.triad(1000)
+    for _ in range(2):  # the array that the second call donates is the first one's
+      last = triad.call()
+    np.testing.assert_array_equal(last, np.full(1000, 4.0, np.float32))

