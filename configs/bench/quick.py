@@ -1,6 +1,10 @@
 """The machine's yardsticks, and an update of each method at the size of PQL's quick run.
 
-python -m experiments.bench.main --config=configs/bench/quick.py
+  python -m experiments.bench.main --config=configs/bench/quick.py
+
+A minute and a half on 2 busy CPU cores, half of it compilation. There the networks reach about 0.6
+of the rate of a large matrix product, and an update of PQL takes 1.1 times the operations and 1.19
+[1.14, 1.27] times the time of one of FQL.
 """
 
 import ml_collections

@@ -11,7 +11,8 @@ from experiments.bench import yardsticks
 from experiments.bench.cases import CASES, Case
 from experiments.pql import methods
 from experiments.pql.methods import agent
-from lib.stats import intervals
+from lib.io import progress
+from lib.stats import intervals, tables
 from lib.train import console, report, signals
 
 POSITIVE = ('rounds', 'matmul_size', 'triad_elements')
@@ -52,10 +53,11 @@ def measure(run, _) -> None:
     **{name: yardsticks.function(case.fn, *case.args) for name, case in cases.items()},
   }
   rounds = []
-  with contextlib.closing(console.Progress('bench', 0, config.rounds)) as progress:
+  with contextlib.closing(progress.Progress('bench', 'round')) as show:
+    show(0, config.rounds)
     for rates in yardsticks.rates(tasks, config.rounds, config.min_seconds):
       rounds.append(rates)
-      progress(len(rounds), '')
+      show(len(rounds), config.rounds)
       signals.check()
   by_name = {name: np.array([rates[name] for rates in rounds]) for name in tasks}
   rows = compare(by_name, cases, {name: tasks[name].work for name in cases})
@@ -67,14 +69,14 @@ def measure(run, _) -> None:
     f'{config.matmul_size}³ in float32 at the default precision; the triad goes through 3 × '
     f'{config.triad_elements:,} float32. Operations and rate of updates are those of each seed.'
   )
-  table = report.table(rows)
+  table = tables.table(rows)
   report.write_report(run, 'Benchmark', [about, table])
   print(align(table))
 
 
 def compare(
   rates: Mapping[str, np.ndarray], cases: Mapping[str, Case], works: Mapping[str, float]
-) -> list[report.Row]:
+) -> list[tables.Row]:
   """Makes the rows of results.json.
 
   Args:
@@ -93,7 +95,7 @@ def compare(
     estimate = intervals.mean_interval(values)
     estimate = estimate._replace(method=f'{estimate.method} over rounds')
     n = len(values)
-    rows.append(report.row(name, metric, estimate, n=n, seeds=seeds, better=better))
+    rows.append(tables.row(name, metric, estimate, n=n, seeds=seeds, better=better))
 
   add('matmul', 'gflop_per_s', rates['matmul'] / 1e9, 'higher')
   add('triad', 'gbyte_per_s', rates['triad'] / 1e9, 'higher')

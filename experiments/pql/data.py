@@ -18,8 +18,8 @@ import numpy as np
 
 from experiments.pql import bandit
 from experiments.pql.methods import agent
-from lib.envs import collect, ogbench, ogbench_recipes, progress
-from lib.io import checks, files, hdf5, manifest, npz
+from lib.envs import collect, ogbench, ogbench_recipes
+from lib.io import checks, files, hdf5, manifest, npz, progress
 
 _ACTION_LIMIT = 1 - 1e-5
 _PACKAGES = ('ogbench', 'mujoco', 'dm_control', 'gymnasium', 'numpy', 'scipy')
@@ -142,7 +142,7 @@ def _generate(config: Any) -> str:
         config.seed,
         episodes,
         config.workers,
-        progress.console(f'Generating {name}', 'episode'),
+        progress.Progress(f'Generating {name}', 'episode'),
       )
       for split, path in paths.items():
         npz.save_npz(path, splits[split], compress=True)

@@ -50,7 +50,8 @@ def draw(run: app.Run, dataset: Data) -> dict[str, str]:
     )
     pictures['field.png'] = (
       bandit_fields(trained, held_out),
-      'The direction of the velocity field u(s, a, t) at one state, coloured by speed from low (blue) to high (yellow); held-out actions in grey; seed 0.',
+      'The direction of the velocity field u(s, a, t) at one state, coloured by speed from low '
+      '(blue) to high (yellow); held-out actions in grey; seed 0.',
     )
   captions = {}
   for name, (drawing, caption) in pictures.items():

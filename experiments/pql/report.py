@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.pql import figures
 from experiments.pql.data import Data
-from lib.stats import intervals
+from lib.stats import intervals, tables
 from lib.train import app, metrics, report
 from lib.train import figures as plots
 
@@ -62,7 +62,7 @@ def write(run: app.Run, dataset: Data) -> None:
   )
 
 
-def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[report.Row]:
+def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]:
   """A row a method and metric, at the last score."""
   config, rows = run.config, []
   for name, by_metric in all_scores.items():
@@ -73,12 +73,12 @@ def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[report.Row]
       keys = {'task': config.data.env, 'updates': last}
       seeds = len(by_step[last])
       rows.append(
-        report.row(name, metric, estimate, n=n, seeds=seeds, better=BETTER[metric], **keys)
+        tables.row(name, metric, estimate, n=n, seeds=seeds, better=BETTER[metric], **keys)
       )
   return rows
 
 
-def _claim_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[report.Row]:
+def _claim_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]:
   """A row a claim of the config: the paired gain over the baseline, and whether it holds."""
   rows = []
   for name, baseline, metric, least in run.config.claims:
@@ -88,7 +88,7 @@ def _claim_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[report.Row]
     a, b = (mine, theirs) if BETTER[metric] == 'higher' else (theirs, mine)
     gain = intervals.paired_interval(a, b)
     passed = bool(gain.low > 0 and gain.mean >= least)
-    row = report.row(
+    row = tables.row(
       f'{name} against {baseline}', f'gain in {metric}', gain, n=len(a), seeds=len(a),
       better='higher', task=run.config.data.env, least=least, passed=passed,
     )  # fmt: skip
@@ -105,11 +105,11 @@ def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> lis
   )
   if any(row['metric'] == 'success' for row in rows):
     budget += f' Success is of {config.eval_episodes} episodes a seed, after the last update.'
-  sections = [f'Data: {facts}.', budget, report.table(rows)]
+  sections = [f'Data: {facts}.', budget, tables.table(rows)]
   if claims:
     lines = [
       f'- {"PASS" if claim["passed"] else "FAIL"}: {claim["method"]}, {claim["metric"]}: '
-      f'{report.estimate(claim)}'
+      f'{tables.estimate(claim)}'
       for claim in claims
     ]
     rule = 'Gains are paired by seed, positive where better. A pass has its interval above 0'

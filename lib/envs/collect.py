@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from lib.envs import seeding, workers
-from lib.envs.progress import Progress
 from lib.io import files, npz
 
 Episode = dict[str, np.ndarray]
@@ -22,7 +21,7 @@ def collect(
   seed: int,
   directory: str | os.PathLike,
   num_workers: int = 0,
-  progress: Progress | None = None,
+  progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
   """Collects episodes in worker processes, each kept on disk from the moment it is finished.
 

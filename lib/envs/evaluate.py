@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 
 from lib.envs import seeding, workers
-from lib.envs.progress import Progress
 
 Act = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
@@ -114,7 +113,7 @@ def run_episodes(
   num_episodes: int,
   seed: int,
   record: bool = False,
-  progress: Progress | None = None,
+  progress: Callable[[int, int], object] | None = None,
 ) -> Episodes:
   """Lets a policy act until episodes 0, 1, ..., num_episodes - 1 have ended.
 

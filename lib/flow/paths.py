@@ -22,7 +22,7 @@ def linear_path(x0: chex.Array, x1: chex.Array, t: chex.Array) -> tuple[chex.Arr
     Points x_t (B, A) and velocities (B, A).
   """
   chex.assert_equal_shape([x0, x1])
-  chex.assert_shape(t, (*x0.shape[:-1], 1))
+  chex.assert_equal_rank([x0, t])
   return (1.0 - t) * x0 + t * x1, x1 - x0
 
 

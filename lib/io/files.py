@@ -3,11 +3,12 @@
 import contextlib
 import fcntl
 import glob
+import json
 import os
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 @contextlib.contextmanager
@@ -34,6 +35,12 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+  """Writes a value as indented JSON, whole or not at all."""
+  with replacing(path) as stream:
+    stream.write((json.dumps(value, indent=2) + '\n').encode())
 
 
 @contextlib.contextmanager

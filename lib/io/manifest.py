@@ -5,12 +5,15 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import platform
+import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lib.io import files
 
 NAME = 'manifest.json'
+_SEAL = 'sha256'
 _MAX_BYTES = 2**20
 
 
@@ -18,6 +21,32 @@ def sha256(path: str | os.PathLike) -> str:
   """Returns the SHA-256 digest of a file, in hexadecimal."""
   with open(path, 'rb') as stream:
     return hashlib.file_digest(stream, 'sha256').hexdigest()
+
+
+def seal(directory: str | os.PathLike) -> None:
+  """Writes a digest of all files below a directory into it, which says that they are complete."""
+  pathlib.Path(directory, _SEAL).write_text(_digest_below(pathlib.Path(directory)))
+
+
+def is_sealed(directory: str | os.PathLike) -> bool:
+  """Returns whether a directory was sealed, and holds the same names and bytes as then."""
+  seal = pathlib.Path(directory, _SEAL)
+  return seal.is_file() and seal.read_text(errors='replace') == _digest_below(seal.parent)
+
+
+def environment() -> dict[str, Any]:
+  """Returns what a computation's last bits depend on: Python, the machine, and the code's commit.
+
+  The commit is that of this repository, with a mark if files differ from it, and '' without git.
+  """
+  command = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+  here = pathlib.Path(__file__).parent
+  try:
+    git = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False).stdout
+  except FileNotFoundError:
+    git = ''
+  machine = f'{platform.platform()}, {os.cpu_count()} CPUs'
+  return {'python': platform.python_version(), 'machine': machine, 'git': git.strip()}
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -41,8 +70,7 @@ def write(directory: str | os.PathLike, names: Iterable[str], facts: Mapping[str
     name: {'sha256': sha256(directory / name), 'bytes': (directory / name).stat().st_size}
     for name in names
   }
-  with files.replacing(directory / NAME) as stream:
-    stream.write((json.dumps({**facts, 'files': digests}, indent=2) + '\n').encode())
+  files.write_json(directory / NAME, {**facts, 'files': digests})
 
 
 def verify(directory: str | os.PathLike) -> dict[str, Any] | None:
@@ -78,3 +106,9 @@ def verify(directory: str | os.PathLike) -> dict[str, Any] | None:
         f'{file}: its sha256 differs from {NAME}; restore it, or delete {directory} to remake it.'
       )
   return manifest
+
+
+def _digest_below(directory: pathlib.Path) -> str:
+  paths = sorted(path for path in directory.rglob('*') if path.is_file() and path.name != _SEAL)
+  lines = (f'{path.relative_to(directory)} {sha256(path)}\n' for path in paths)
+  return hashlib.sha256(''.join(lines).encode()).hexdigest()

@@ -6,9 +6,7 @@ import errno
 import json
 import os
 import pathlib
-import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +17,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from lib.io import files, manifest
-from lib.train import console, signals
+from lib.train import checkpoint, console, signals
 from lib.train.checkpoint import CheckpointError
 from lib.train.loop import Diverged
 
@@ -134,8 +132,10 @@ def _check_workdir(this: Run) -> None:
       raise ValueError(f'config.eval_only: no finished run in {this.workdir}')
     return
   try:
-    before, now = (dict(_flatten(c)) for c in (json.loads(path.read_bytes()), _plain(this)))
-  except (ValueError, AttributeError) as error:
+    before, now = (
+      checkpoint.leaves(config) for config in (json.loads(path.read_bytes()), _plain(this))
+    )
+  except ValueError as error:
     raise ValueError(f'{path}: not a config: {error}') from error
   for name in sorted(before.keys() | now.keys()):
     ignored = name == 'eval_only' or (only and name.startswith('eval_'))
@@ -148,40 +148,18 @@ def _check_workdir(this: Run) -> None:
 def _write_facts(this: Run, argv: Sequence[str]) -> None:
   if jax.process_index() or this.config.get('eval_only', False):
     return
-  environment = {
+  facts = {
     'command': shlex.join(argv),
-    'python': platform.python_version(),
-    'machine': f'{platform.platform()}, {os.cpu_count()} CPUs',
     'devices': [str(device) for device in jax.devices()],
     'versions': manifest.versions(_PACKAGES),
-    'git': _revision(),
+    **manifest.environment(),
   }
-  for name, facts in (('config', _plain(this)), ('environment', environment)):
-    with files.replacing(this.workdir / f'{name}.json') as stream:
-      stream.write((json.dumps(facts, indent=2) + '\n').encode())
-
-
-def _revision() -> str:
-  """Returns the commit of this code, with a mark if files differ from it, or ''."""
-  command = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
-  try:
-    here = pathlib.Path(__file__).parent
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
-  except FileNotFoundError:
-    return ''
-  return done.stdout.strip()
+  files.write_json(this.workdir / 'config.json', _plain(this))
+  files.write_json(this.workdir / 'environment.json', facts)
 
 
 def _plain(this: Run) -> Any:
   return json.loads(json.dumps(this.config.to_dict()))
-
-
-def _flatten(config: dict[str, Any], prefix: str = ''):
-  for name, value in config.items():
-    if isinstance(value, dict) and value:
-      yield from _flatten(value, f'{prefix}{name}.')
-    else:
-      yield prefix + name, value
 
 
 def _fail(error: object, code: int) -> int:

@@ -1,7 +1,6 @@
 """Host. Checkpoints: whole and verified, or as if they were not there."""
 
 import functools
-import hashlib
 import json
 import os
 import pathlib
@@ -16,8 +15,6 @@ from jax.experimental import multihost_utils
 
 from lib.io import manifest
 from lib.train import console
-
-_DIGEST = 'sha256'
 
 
 class CheckpointError(ValueError):
@@ -65,7 +62,7 @@ class Checkpoints:
         raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
       raise
     if first:
-      (saving / _DIGEST).write_text(_digest(saving))
+      manifest.seal(saving)
       shutil.rmtree(path, ignore_errors=True)
       saving.rename(path)
       kept = [other for other in self.steps() if other <= step][-self._keep :]
@@ -92,13 +89,13 @@ class Checkpoints:
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     for candidate in reversed(self.steps() if step is None else [step]):
       path = self.directory / str(candidate)
-      if not _intact(path):
+      if not manifest.is_sealed(path):
         console.say(f'warning: {path} is missing or damaged')
         continue
       reader = ocp.Checkpointer(ocp.StandardCheckpointHandler())
       stored = reader.metadata(path).item_metadata.tree
       # orbax would convert types, and complain of shapes at great length
-      if like is not None and (differing := _leaves(stored) ^ _leaves(abstract)):
+      if like is not None and (differing := _signature(stored) ^ _signature(abstract)):
         raise CheckpointError(f'{path} does not fit this run, first in {min(differing)[0]}')
       try:
         args = ocp.args.StandardRestore(abstract, fallback_sharding=device)
@@ -129,20 +126,11 @@ def restore(
   return ml_collections.FrozenConfigDict(json.loads(config.read_text())), found[1]
 
 
-def _leaves(tree: Any) -> set[tuple[str, str]]:
-  """Returns the names of the arrays of a tree, with their shapes and types."""
-  leaves = jax.tree_util.tree_leaves_with_path(tree)
+def leaves(tree: Any) -> dict[str, Any]:
+  """Returns the leaves of a tree by dotted name."""
   name = functools.partial(jax.tree_util.keystr, simple=True, separator='.')
-  return {(name(path), f'{x.dtype}{x.shape}') for path, x in leaves}
+  return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _digest(path: pathlib.Path) -> str:
-  """Returns one digest of the names and contents of all files below a directory."""
-  files = sorted(file for file in path.rglob('*') if file.is_file() and file.name != _DIGEST)
-  lines = (f'{file.relative_to(path)} {manifest.sha256(file)}\n' for file in files)
-  return hashlib.sha256(''.join(lines).encode()).hexdigest()
-
-
-def _intact(path: pathlib.Path) -> bool:
-  digest = path / _DIGEST
-  return digest.is_file() and digest.read_text(errors='replace') == _digest(path)
+def _signature(state: Any) -> set[tuple[str, str]]:
+  return {(name, f'{x.dtype}{x.shape}') for name, x in leaves(state).items()}

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from tensorboardX import event_file_writer, summary
 from tensorboardX.proto import event_pb2
 
-from lib.io import files
-from lib.train import console
+from lib.io import files, jsonl, progress
 
 Record = dict[str, Any]
+_FIELDS = {'step': int, 'kind': str}
 
 
 class Writer:
@@ -32,7 +32,8 @@ class Writer:
   def __init__(self, workdir: str | os.PathLike | None):
     self.label = pathlib.Path(workdir or 'run').name
     self._workdir = pathlib.Path(workdir) if workdir and jax.process_index() == 0 else None
-    self._progress: console.Progress | None = None
+    self._progress: progress.Progress | None = None
+    self._num_steps = 0
     self._lines: Any = None
     self._events: Any = None
 
@@ -45,7 +46,9 @@ class Writer:
   def start(self, step: int, num_steps: int) -> None:
     """Begins at `step`: drops the records that come again, all later ones and its evaluations."""
     self.close()
-    self._progress = console.Progress(self.label, step, num_steps)
+    self._progress = progress.Progress(self.label, 'step', silent=jax.process_index() > 0)
+    self._progress(step, num_steps)
+    self._num_steps = num_steps
     if self._workdir:
       self._open(
         self._workdir, lambda r: r['step'] < step or (r['step'] == step and r['kind'] == 'train')
@@ -58,7 +61,8 @@ class Writer:
     self.write(step, 'train', **means)
     name = 'loss' if 'loss' in means else ['', *means][-1]
     if self._progress:
-      self._progress(step, f'{name} {np.asarray(means[name]).mean():.4g}' if name else '')
+      note = f'{name} {np.asarray(means[name]).mean():.4g}' if name else ''
+      self._progress(step, self._num_steps, note)
 
   def write(self, step: int, kind: str, **values: ArrayLike) -> None:
     """Writes a record.
@@ -98,7 +102,9 @@ class Writer:
   def _open(self, workdir: pathlib.Path, keep: Callable[[Record], bool]) -> None:
     """Opens the files at their end, the lines without those that are torn or not to `keep`."""
     path = workdir / 'metrics.jsonl'
-    kept = [line for line, record in _parse(path) if keep(record)] if path.exists() else []
+    kept = (
+      [line for line, record in jsonl.read(path, _FIELDS) if keep(record)] if path.exists() else []
+    )
     with files.replacing(path) as stream:
       stream.writelines(kept)
     self._lines = open(path, 'a')  # noqa: SIM115
@@ -119,21 +125,8 @@ def read(path: str | os.PathLike) -> list[Record]:
       else nan if value is None else value
       for name, value in record.items()
     }
-    for _, record in _parse(pathlib.Path(path))
+    for _, record in jsonl.read(path, _FIELDS)
   ]  # fmt: skip
-
-
-def _parse(path: pathlib.Path) -> list[tuple[bytes, Record]]:
-  """Returns the whole lines and what they say."""
-  parsed = []
-  for number, line in enumerate(path.read_bytes().split(b'\n')[:-1], 1):
-    try:
-      record = json.loads(line)
-      record = {**record, 'step': int(record['step']), 'kind': str(record['kind'])}
-      parsed.append((line + b'\n', record))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-      raise ValueError(f'{path}:{number}: not a record of metrics: {error!r}') from error
-  return parsed
 
 
 def _plain(array: np.ndarray) -> Any:

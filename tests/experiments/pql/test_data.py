@@ -341,7 +341,7 @@ class BanditTest(DataTest):
     chex.assert_trees_all_equal(first.train, again.train)
     chex.assert_trees_all_equal(first.val, again.val)
     self.assertFalse((first.train['actions'] == other.train['actions']).any())
-    self.assertFalse((first.train['actions'][:5] == first.val['actions']).any())
+    self.assertFalse((first.train['observations'][:5] == first.val['observations']).any())
 
   def test_clips_actions_at_the_edge_of_the_box(self):
     with mock.patch.object(bandit, 'MODE_RADIUS', 3.0):
