@@ -87,20 +87,29 @@ def main(
 def _start(argv: Sequence[str], train: Callable) -> Run | None:
   """Reads the flags and finds the devices; None if only help was wanted."""
   values = flags.FlagValues()
-  config_flags.DEFINE_config_file('config', None, 'The config, a Python file.', flag_values=values)
+  config_flags.DEFINE_config_file(
+    'config', None, 'The config, a Python file.', flag_values=values, sys_argv=list(argv)
+  )
   flags.DEFINE_string('workdir', None, 'Default: runs/EXPERIMENT/CONFIG.', flag_values=values)
   flags.DEFINE_bool('distributed', False, 'Start on each host of several.', flag_values=values)
   flags.DEFINE_bool('help', False, 'Show this.', short_name='h', flag_values=values)
+  for path in (arg.removeprefix('--config=') for arg in argv if arg.startswith('--config=')):
+    if not pathlib.Path(path.partition(':')[0]).is_file():
+      raise ValueError(f'no config file {path}')
   try:
     rest = values(argv)[1:]
     if values.help:
-      print(f'{values.get_help()}\n--config.FIELD=VALUE changes a field of the config.')
+      print(*(f'--{name}: {values[name].help}' for name in ('config', 'workdir', 'distributed')),
+        '--config.FIELD=VALUE: changes a field of the config.', sep='\n')  # fmt: skip
       return None
     if rest or values.config is None:
       raise ValueError(f'unknown argument {rest[0]!r}' if rest else 'give --config=FILE')
     config = values.config.lock()
-  except (flags.Error, AttributeError, KeyError, TypeError, ImportError, SyntaxError) as error:
-    raise ValueError(error.args[0] if error.args else repr(error)) from error
+  except (AttributeError, KeyError) as error:
+    detail = getattr(error.args[0], 'args', error.args)[0]  # it may hold another error
+    raise ValueError(f'no such field in the config: {detail}') from error
+  except (flags.Error, TypeError, ImportError, SyntaxError) as error:
+    raise ValueError(str(error)) from error
   config_file = config_flags.get_config_filename(values['config'])
   package, *rest = train.__module__.split('.')
   experiment = rest[0] if package == 'experiments' else package
