@@ -58,18 +58,18 @@ def main(
   try:
     with contextlib.ExitStack() as stack:
       try:
-        this = _start(argv, train)
-        if this is None:
+        if (this := _start(argv, train)) is None:
           return 0
         prepared = prepare(this.config)
-        _write_facts(this, argv)
+        if jax.process_index() == 0:
+          stack.enter_context(files.locked(this.workdir / 'lock'))
+          _check_workdir(this)  # again: another run may have begun meanwhile
+          _write_facts(this, argv)
       except KeyboardInterrupt:
         return _fail('stopped by SIGINT', 130)
       except (ValueError, OSError) as error:
         failed = isinstance(error, OSError) and error.errno in _MACHINE_FAILS
         return _fail(error, 4 if failed else 2)
-      if jax.process_index() == 0:
-        stack.enter_context(files.locked(this.workdir / 'lock'))
       stack.enter_context(signals.handled())
       train(this, prepared)
   except CheckpointError as error:
@@ -108,11 +108,10 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
   except (AttributeError, KeyError) as error:
     detail = getattr(error.args[0], 'args', error.args)[0]  # it may hold another error
     raise ValueError(f'no such field in the config: {detail}') from error
-  except (flags.Error, TypeError, ImportError, SyntaxError) as error:
+  except Exception as error:  # a config is code, and may fail in any way
     raise ValueError(str(error)) from error
   config_file = config_flags.get_config_filename(values['config'])
-  package, *rest = train.__module__.split('.')
-  experiment = rest[0] if package == 'experiments' else package
+  experiment = train.__module__.removeprefix('experiments.').partition('.')[0]
   default = pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
   frozen = ml_collections.FrozenConfigDict(config)
   this = Run(frozen, experiment, config_file, pathlib.Path(values.workdir or default))
@@ -141,11 +140,10 @@ def _check_workdir(this: Run) -> None:
       raise ValueError(f'config.eval_only: no finished run in {this.workdir}')
     return
   try:
-    before, now = (
-      checkpoint.leaves(config) for config in (json.loads(path.read_bytes()), _plain(this))
-    )
-  except ValueError as error:
+    before = checkpoint.leaves(json.loads(path.read_bytes()))
+  except (ValueError, RecursionError) as error:
     raise ValueError(f'{path}: not a config: {error}') from error
+  now = checkpoint.leaves(this.config.to_dict())
   for name in sorted(before.keys() | now.keys()):
     ignored = name == 'eval_only' or (only and name.startswith('eval_'))
     if before.get(name) != now.get(name) and not ignored:
@@ -155,7 +153,7 @@ def _check_workdir(this: Run) -> None:
 
 
 def _write_facts(this: Run, argv: Sequence[str]) -> None:
-  if jax.process_index() or this.config.get('eval_only', False):
+  if this.config.get('eval_only', False):
     return
   facts = {
     'command': shlex.join(argv),
@@ -163,12 +161,8 @@ def _write_facts(this: Run, argv: Sequence[str]) -> None:
     'versions': manifest.versions(_PACKAGES),
     **manifest.environment(),
   }
-  files.write_json(this.workdir / 'config.json', _plain(this))
+  files.write_json(this.workdir / 'config.json', this.config.to_dict())
   files.write_json(this.workdir / 'environment.json', facts)
-
-
-def _plain(this: Run) -> Any:
-  return json.loads(json.dumps(this.config.to_dict()))
 
 
 def _fail(error: object, code: int) -> int:

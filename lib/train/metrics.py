@@ -1,11 +1,13 @@
 """Host. Metrics of a run: JSON lines to compute with, TensorBoard events and a bar to look at."""
 
+import contextlib
 import json
+import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +21,7 @@ Record = dict[str, Any]
 _FIELDS = {'step': int, 'kind': str}
 
 
-class Writer:
+class Writer(contextlib.AbstractContextManager):
   """Appends records to WORKDIR/metrics.jsonl and to TensorBoard's events beside it.
 
   Events are written at once: tensorboardX's own writer has a thread that dies of a full disk
@@ -37,9 +39,6 @@ class Writer:
     self._lines: Any = None
     self._events: Any = None
 
-  def __enter__(self) -> Self:
-    return self
-
   def __exit__(self, *exception) -> None:
     self.close()
 
@@ -50,9 +49,7 @@ class Writer:
     self._progress(step, num_steps)
     self._num_steps = num_steps
     if self._workdir:
-      self._open(
-        self._workdir, lambda r: r['step'] < step or (r['step'] == step and r['kind'] == 'train')
-      )
+      self._open(self._workdir, step)
       session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # hides the later events
       self._events.write_event(event_pb2.Event(step=step + 1, session_log=session))
 
@@ -83,7 +80,7 @@ class Writer:
     if self._workdir is None:
       return
     if self._lines is None:
-      self._open(self._workdir, lambda record: True)
+      self._open(self._workdir)
     record = {'step': step, 'kind': kind, **{name: _plain(x) for name, x in arrays.items()}}
     self._lines.write(json.dumps(record, allow_nan=False) + '\n')
     self._lines.flush()
@@ -99,17 +96,16 @@ class Writer:
         stream.close()
     self._lines = self._events = self._progress = None
 
-  def _open(self, workdir: pathlib.Path, keep: Callable[[Record], bool]) -> None:
-    """Opens the files at their end, the lines without those that are torn or not to `keep`."""
+  def _open(self, workdir: pathlib.Path, start: float = math.inf) -> None:
+    """Opens the files at their end, the lines without a torn one and what `start` drops."""
     path = workdir / 'metrics.jsonl'
-    kept = (
-      [line for line, record in jsonl.read(path, _FIELDS) if keep(record)] if path.exists() else []
-    )
+    found = jsonl.read(path, _FIELDS) if path.exists() else []
     with files.replacing(path) as stream:
-      stream.writelines(kept)
+      for line, record in found:
+        if (record['step'], record['kind'] != 'train') < (start, True):
+          stream.write(line)
     self._lines = open(path, 'a')  # noqa: SIM115
-    suffix = f'.{time.time_ns()}'
-    self._events = event_file_writer.EventsWriter(str(workdir / 'events'), suffix)
+    self._events = event_file_writer.EventsWriter(str(workdir / 'events'), f'.{time.time_ns()}')
 
 
 def read(path: str | os.PathLike) -> list[Record]:
@@ -118,15 +114,11 @@ def read(path: str | os.PathLike) -> list[Record]:
   A last line that a killed run left unfinished is no record. Raises OSError if the file cannot be
   read, and ValueError, naming the line, if it is of something else.
   """
-  nan = float('nan')
+  number = lambda x: math.nan if x is None else x
   return [
-    {
-      name: [nan if x is None else x for x in value] if isinstance(value, list)
-      else nan if value is None else value
-      for name, value in record.items()
-    }
+    {name: [*map(number, x)] if isinstance(x, list) else number(x) for name, x in record.items()}
     for _, record in jsonl.read(path, _FIELDS)
-  ]  # fmt: skip
+  ]
 
 
 def _plain(array: np.ndarray) -> Any:
