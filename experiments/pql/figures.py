@@ -141,12 +141,13 @@ def policies_at_work(run: app.Run, trained: Trained) -> dict[str, str]:
   """Plots the trajectories of a few episodes a method; films one where OpenGL can draw."""
   config, name = run.config, run.config.data.env
   make_env = functools.partial(ogbench.make_env, name)
-  with rollout.EnvPool(make_env, min(NUM_EPISODES, config.eval_envs), config.data.workers) as pool:
+  count = min(NUM_EPISODES, config.eval_episodes)
+  with rollout.EnvPool(make_env, min(count, config.eval_envs), config.data.workers) as pool:
     played = {
       label: rollout.run_episodes(
         pool,
         evaluate.rollout_policy(config, method, params),
-        NUM_EPISODES,
+        count,
         config.seed,
         record=True,
       )
@@ -154,7 +155,7 @@ def policies_at_work(run: app.Run, trained: Trained) -> dict[str, str]:
     }
   path = run.workdir / 'figures' / 'trajectories.png'
   plots.save(trajectories(name, played), path)
-  captions = {path.name: f'{NUM_EPISODES} episodes from above: solved in colour, others in grey.'}
+  captions = {path.name: f'{count} episodes from above: solved in colour, others in grey.'}
   label = list(played)[-1]
   solved = np.flatnonzero(played[label].success)
   episode = int(solved[0]) if solved.size else 0

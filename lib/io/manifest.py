@@ -109,6 +109,7 @@ def verify(directory: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def _digest_below(directory: pathlib.Path) -> str:
-  paths = sorted(path for path in directory.rglob('*') if path.is_file() and path.name != _SEAL)
+  seal = directory / _SEAL
+  paths = sorted(path for path in directory.rglob('*') if path.is_file() and path != seal)
   lines = (f'{path.relative_to(directory)} {sha256(path)}\n' for path in paths)
   return hashlib.sha256(''.join(lines).encode()).hexdigest()

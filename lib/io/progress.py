@@ -1,6 +1,7 @@
 """Host. Progress on standard error: a bar on a terminal, a line every so often elsewhere."""
 
-import os
+import io
+import math
 import sys
 import time
 
@@ -28,7 +29,8 @@ class Progress:
     if self._bar is None:
       self._bar = tqdm.tqdm(
         desc=self._label, unit=self._unit, initial=done, total=total, smoothing=0,
-        file=sys.stderr if terminal else open(os.devnull, 'w'),  # noqa: SIM115
+        file=sys.stderr if terminal else io.StringIO(),
+        mininterval=0.1 if terminal else math.inf,  # then it counts, and draws nothing
         dynamic_ncols=terminal, ncols=None if terminal else 0,
       )  # fmt: skip
       self._shown = time.monotonic()
@@ -45,6 +47,4 @@ class Progress:
     """Ends the bar."""
     if self._bar is not None:
       self._bar.close()
-      if self._bar.fp is not sys.stderr:
-        self._bar.fp.close()
     self._bar = None

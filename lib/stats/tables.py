@@ -62,4 +62,6 @@ def table(rows: Sequence[Row]) -> str:
     line[row['metric']] = estimate(row)
   head = [*keys, *(metric.replace('_', ' ') for metric in metrics)]
   body = [[*line, *(cells.get(m, '') for m in metrics)] for line, cells in lines.items()]
-  return '\n'.join('| ' + ' | '.join(x) + ' |' for x in [head, ['---'] * len(head), *body])
+  text = [[' '.join(cell.split()).replace('|', r'\|') for cell in line] for line in [head, *body]]
+  text.insert(1, ['---'] * len(head))
+  return '\n'.join('| ' + ' | '.join(line) + ' |' for line in text)

@@ -1,7 +1,6 @@
 """Host. Start-up of every run: flags, checks before anything is written, one exit code each."""
 
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -9,7 +8,7 @@ import pathlib
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -17,16 +16,13 @@ from absl import flags
 from ml_collections import config_flags
 
 from lib.io import files, manifest
-from lib.train import checkpoint, console, signals
-from lib.train.checkpoint import CheckpointError
-from lib.train.loop import Diverged
+from lib.train import checkpoint, console, loop, signals
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 _MACHINE_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
   """One run: `config`, frozen; the `experiment`'s name; the `config_file`; and its `workdir`."""
 
   config: ml_collections.FrozenConfigDict
@@ -64,20 +60,18 @@ def main(
         if jax.process_index() == 0:
           stack.enter_context(files.locked(this.workdir / 'lock'))
           _check_workdir(this)  # again: another run may have begun meanwhile
-          _write_facts(this, argv)
+          if not this.config.get('eval_only', False):
+            _write_facts(this, argv)
       except KeyboardInterrupt:
         return _fail('stopped by SIGINT', 130)
       except (ValueError, OSError) as error:
-        failed = isinstance(error, OSError) and error.errno in _MACHINE_FAILS
-        return _fail(error, 4 if failed else 2)
+        return _fail(error, 4 if getattr(error, 'errno', None) in _MACHINE_FAILS else 2)
       stack.enter_context(signals.handled())
       train(this, prepared)
-  except CheckpointError as error:
-    return _fail(error, 2)
-  except Diverged as error:
+  except (checkpoint.CheckpointError, OSError) as error:
+    return _fail(error, 4 if isinstance(error, OSError) else 2)
+  except loop.Diverged as error:
     return _fail(f'{error}; the checkpoint before it is kept', 3)
-  except OSError as error:
-    return _fail(error, 4)
   except signals.Stopped as error:
     return _fail(f'{error} after saving; the same command goes on', 128 + error.signum)
   console.say(f'Done: {this.workdir}')
@@ -104,7 +98,7 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
       return None
     if rest or values.config is None:
       raise ValueError(f'unknown argument {rest[0]!r}' if rest else 'give --config=FILE')
-    config = values.config.lock()
+    config = ml_collections.FrozenConfigDict(values.config)
   except (AttributeError, KeyError) as error:
     detail = getattr(error.args[0], 'args', error.args)[0]  # it may hold another error
     raise ValueError(f'no such field in the config: {detail}') from error
@@ -113,8 +107,7 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
   config_file = config_flags.get_config_filename(values['config'])
   experiment = train.__module__.removeprefix('experiments.').partition('.')[0]
   default = pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
-  frozen = ml_collections.FrozenConfigDict(config)
-  this = Run(frozen, experiment, config_file, pathlib.Path(values.workdir or default))
+  this = Run(config, experiment, config_file, pathlib.Path(values.workdir or default))
   _check_workdir(this)
   cpus = config.get('cpu_devices', 1)
   if cpus < 1:
@@ -145,16 +138,12 @@ def _check_workdir(this: Run) -> None:
     raise ValueError(f'{path}: not a config: {error}') from error
   now = checkpoint.leaves(this.config.to_dict())
   for name in sorted(before.keys() | now.keys()):
-    ignored = name == 'eval_only' or (only and name.startswith('eval_'))
-    if before.get(name) != now.get(name) and not ignored:
-      raise ValueError(
-        f'{path} has {name} = {before.get(name)}, not {now.get(name)}; choose another --workdir'
-      )
+    old, new = before.get(name), now.get(name)
+    if old != new and name != 'eval_only' and not (only and name.startswith('eval_')):
+      raise ValueError(f'{path} has {name} = {old}, not {new}; choose another --workdir')
 
 
 def _write_facts(this: Run, argv: Sequence[str]) -> None:
-  if this.config.get('eval_only', False):
-    return
   facts = {
     'command': shlex.join(argv),
     'devices': [str(device) for device in jax.devices()],

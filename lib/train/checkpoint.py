@@ -1,6 +1,5 @@
 """Host. Checkpoints: whole and verified, or as if they were not there."""
 
-import functools
 import json
 import os
 import pathlib
@@ -128,8 +127,8 @@ def restore(
 
 def leaves(tree: Any) -> dict[str, Any]:
   """Returns the leaves of a tree by dotted name."""
-  name = functools.partial(jax.tree_util.keystr, simple=True, separator='.')
-  return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+  found = jax.tree_util.tree_leaves_with_path(tree)
+  return {jax.tree_util.keystr(path, simple=True, separator='.'): leaf for path, leaf in found}
 
 
 def _signature(state: Any) -> set[tuple[str, str]]:

@@ -24,26 +24,24 @@ def learning_curves(
   Args:
     curves: by metric, method and step, one number a seed (S,).
     columns: panels side by side.
-
-  Returns:
-    The figure.
   """
+  names = list(dict.fromkeys(name for methods in curves.values() for name in methods))
   rows, columns = -(-len(curves) // columns), min(columns, len(curves))
   drawing = figure.Figure(figsize=(4 * columns, 3 * rows), layout='constrained')
   axes = drawing.subplots(rows, columns, squeeze=False).flat
   for (metric, methods), axis in zip(curves.items(), axes, strict=False):
-    for number, (method, by_step) in enumerate(methods.items()):
+    for method, by_step in methods.items():
+      number = names.index(method)  # a method looks the same in all panels
       steps = sorted(by_step)
       values = np.stack([np.atleast_1d(by_step[step]) for step in steps])
-      style = {'color': f'C{number % 10}', 'linestyle': '-' if 2 * number < len(methods) else '--'}
+      style = {'color': f'C{number % 10}', 'linestyle': '-' if 2 * number < len(names) else '--'}
       axis.plot(steps, values, **style, linewidth=0.7, alpha=0.35)
       axis.plot(steps, values.mean(axis=1), **style, linewidth=2, label=method, marker='.')
     axis.set_title(metric.replace('_', ' '), fontsize=10)
     axis.set_xlabel('updates')
   for axis in list(axes):
     axis.remove()
-  handles, labels = drawing.axes[0].get_legend_handles_labels()
-  drawing.legend(
-    handles, labels, loc='outside lower center', ncols=min(4, len(labels)), frameon=False
-  )
+  lines = {line.get_label(): line for axis in drawing.axes for line in axis.get_lines()}
+  handles, ncols = [lines[name] for name in names], min(4, len(names))
+  drawing.legend(handles, names, loc='outside lower center', ncols=ncols, frameon=False)
   return drawing

@@ -14,7 +14,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from lib.train import console, devices, signals
 from lib.train.checkpoint import Checkpoints
 from lib.train.metrics import Writer
-from lib.train.signals import Stopped
 
 State = Any
 Batch = Any
@@ -107,7 +106,7 @@ def chunks(
       signals.check_together()
       yield done, state
       signals.check_together()
-    except (Stopped, GeneratorExit):  # the latter where the caller's own check raised
+    except (signals.Stopped, GeneratorExit):  # the latter where the caller's own check raised
       if checkpoints and not saved and signals.received():
         checkpoints.save(done, state)
       raise

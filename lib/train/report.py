@@ -35,8 +35,8 @@ def merge(directories: Iterable[str]) -> str:
     try:
       results = json.loads(path.read_bytes())
       where = {'experiment': results['experiment'], 'config': results['config']}
-      rows += [where | row for row in results['rows'] if tables.estimate(row)]
-    except (ValueError, KeyError, TypeError) as error:
+      rows += [where | row for row in results['rows'] if tables.table([row])]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
       raise ValueError(f'{path}: not results of a run: {error!r}') from error
   return tables.table(rows)
 

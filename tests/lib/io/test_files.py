@@ -1,5 +1,6 @@
 """Tests of lib.io.files."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -33,6 +34,17 @@ class FilesTest(absltest.TestCase):
       stream.write(b'half')
       raise KeyError
     self.assertEmpty(os.listdir(self.directory))
+
+  def test_json(self):
+    path = self.directory / 'deep' / 'a.json'
+    for value in ({'λ': [1, 2.5, None, True], 'deep': {'er': 'text\n'}}, [], 3):
+      files.write_json(path, value)
+      self.assertEqual(json.loads(path.read_bytes()), value)
+      self.assertEndsWith(path.read_text(), '\n')
+    with self.assertRaises(TypeError):
+      files.write_json(path, {'half': 1, 'a set': {1}})
+    self.assertEqual(json.loads(path.read_bytes()), 3)
+    self.assertEqual(os.listdir(path.parent), ['a.json'])
 
   def test_sweep_removes_what_a_killed_writer_left(self):
     code = (

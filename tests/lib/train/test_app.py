@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import signal
+import sys
 import tempfile
 from unittest import mock
 
@@ -41,7 +42,7 @@ class AppTest(parameterized.TestCase):
     super().setUp()
     self.directory = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
     self.enterContext(contextlib.chdir(self.directory))
-    self.enterContext(mock.patch.dict('sys.modules'))  # a config's module would be used again
+    self.addCleanup(sys.modules.pop, 'config_config', None)  # loading it again would keep its names
     self.config = self.directory / 'small.py'
     self.config.write_text(CONFIG)
     self.workdir = self.directory / 'deep' / 'run'
