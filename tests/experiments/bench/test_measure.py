@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import pathlib
-import sys
 import tempfile
 from unittest import mock
 
@@ -93,7 +92,6 @@ class MeasureTest(chex.TestCase):
       ]
       with (
         mock.patch.dict(cases.CASES, {'square': square}),
-        mock.patch.object(sys, 'argv', argv),
         contextlib.redirect_stdout(io.StringIO()) as printed,
       ):
         self.assertEqual(app.main(argv, measure.prepare, measure.measure), 0)

@@ -19,10 +19,6 @@ from lib.train import checkpoint, console, devices, loop, metrics
 from tests.lib.train import toys
 
 
-def setUpModule():
-  toys.share_programs()
-
-
 def train(workdir: pathlib.Path, num_steps: int) -> dict[int, toys.State]:
   """Trains two seeds in chunks of two steps, and returns their states by step."""
   keys = jax.random.split(jax.random.key(1), 2)

@@ -19,10 +19,6 @@ from tests.lib.train import toys
 KEYS = jax.random.split(jax.random.key(1), 2)
 
 
-def setUpModule():
-  toys.share_programs()
-
-
 def make_state(keys):
   return (jax.vmap(toys.init) if keys.ndim else toys.init)(keys)
 

@@ -1,14 +1,11 @@
 """A regression that trains in microseconds, with momentum, random rows and a random offset."""
 
-import tempfile
-import unittest
 from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 
 # numpy's arrays: the import must not start jax's devices
 X = np.linspace(-1.0, 1.0, 60, dtype=np.float32).reshape(20, 3) ** 3
@@ -43,19 +40,3 @@ def step(state: State, batch, key: chex.PRNGKey):
   momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state.momentum, grads)
   params = jax.tree.map(lambda p, m: p - 0.05 * m, state.params, momentum)
   return State(params, momentum, state.steps + 1), {'loss': loss, 'noise': noise}
-
-
-def share_programs() -> None:
-  """Lets the runs of a test module share compiled programs, which each would compile anew."""
-  directory = tempfile.TemporaryDirectory()
-  unittest.addModuleCleanup(directory.cleanup)
-  unittest.addModuleCleanup(compilation_cache.reset_cache)
-  options = {
-    'jax_compilation_cache_dir': directory.name,
-    'jax_persistent_cache_min_compile_time_secs': 0,
-    'jax_disable_most_optimizations': True,
-  }
-  for name, value in options.items():
-    unittest.addModuleCleanup(jax.config.update, name, jax.config.values[name])
-    jax.config.update(name, value)
-  compilation_cache.reset_cache()
