@@ -36,13 +36,12 @@ def scorer(config: ml_collections.ConfigDict, dataset: Data) -> Iterator[Score]:
   Validation transitions show how the method works; a bandit also how close its samples come to the
   data; an OGBench task how often it is solved. D4RL's environments cannot be installed any more.
   """
-  held_out = dataset.train if dataset.val is None else dataset.val
-  rows = jax.tree.map(lambda column: jnp.asarray(column[:VALIDATION_ROWS]), held_out)
-  scores: list[Score] = [functools.partial(_over_seeds, functools.partial(mechanism, config, rows))]
+  rows = held_out(dataset, VALIDATION_ROWS)
+  scores: list[Score] = [_over_seeds(functools.partial(mechanism, config, rows))]
   if config.data.source == 'bandit':
-    law = jax.tree.map(lambda column: jnp.asarray(column[:BANDIT_SAMPLES]), held_out)
+    law = held_out(dataset, BANDIT_SAMPLES)
     task = bandit.BANDITS[config.data.env]
-    scores.append(functools.partial(_over_seeds, functools.partial(bandit_law, config, task, law)))
+    scores.append(_over_seeds(functools.partial(bandit_law, config, task, law)))
     yield lambda *args: _join(scores, *args)
   elif config.data.source == 'd4rl' or config.eval_episodes == 0:
     yield lambda *args: _join(scores, *args)
@@ -51,6 +50,14 @@ def scorer(config: ml_collections.ConfigDict, dataset: Data) -> Iterator[Score]:
     with rollout.EnvPool(make_env, config.eval_envs, config.data.workers) as pool:
       scores.append(functools.partial(success, config, pool))
       yield lambda *args: _join(scores, *args)
+
+
+def held_out(dataset: Data, num_rows: int) -> agent.Batch:
+  """Picks validation rows, or training rows where there are no others, spread over all of them."""
+  columns = dataset.train if dataset.val is None else dataset.val
+  total = len(columns['rewards'])
+  index = np.arange(min(num_rows, total)) * total // min(num_rows, total)
+  return jax.tree.map(lambda column: jnp.asarray(column[index]), columns)
 
 
 def mechanism(
@@ -148,18 +155,23 @@ def rollout_policy(
   The noise depends on the episode and the step alone, so that the order in which episodes run does
   not matter.
   """
+  act = _seeds_as_one(method, config.seed, config.num_seeds, config.eval_episodes)
+  return lambda *inputs: np.asarray(act(params, *inputs))
 
+
+@functools.cache  # compiled once a method, not once an evaluation
+def _seeds_as_one(method: agent.Method, base_seed: int, num_seeds: int, episodes_per_seed: int):
   @jax.jit
   def act(params, observations, episodes, times):
     def one(observation, episode, time):
-      seed = jnp.minimum(episode // config.eval_episodes, config.num_seeds - 1)
-      key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), episode), time)
-      actions = jax.vmap(lambda p: method.act(p, observation[None], key)[0])(params)
-      return actions[seed]
+      seed = jnp.minimum(episode // episodes_per_seed, num_seeds - 1)
+      key = jax.random.fold_in(jax.random.fold_in(jax.random.key(base_seed), episode), time)
+      # All seeds' policies, and one chosen: cheaper than gathering one's parameters for each row.
+      return jax.vmap(lambda p: method.act(p, observation[None], key)[0])(params)[seed]
 
     return jax.vmap(one)(observations, episodes, times)
 
-  return lambda *inputs: np.asarray(act(params, *inputs))
+  return act
 
 
 def _flow_samples(method, params, observations, noise, num_steps: int) -> chex.Array:
@@ -167,13 +179,15 @@ def _flow_samples(method, params, observations, noise, num_steps: int) -> chex.A
   return integrate.euler(field, noise, num_steps)
 
 
-def _over_seeds(one_seed, method, params) -> dict[str, np.ndarray]:
-  num_seeds = jax.tree.leaves(params)[0].shape[0]
+def _over_seeds(one_seed) -> Score:
   # The same noise for every seed and step: differences between checkpoints are the policy's own.
   key = jax.random.key(0)
-  scores = jax.jit(lambda p: jax.lax.map(lambda q: one_seed(method, q, key), p))(params)
-  chex.assert_tree_shape_prefix(scores, (num_seeds,))
-  return jax.tree.map(np.asarray, scores)
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def all_seeds(method, params):
+    return jax.lax.map(lambda p: one_seed(method, p, key), params)
+
+  return lambda method, params: jax.tree.map(np.asarray, all_seeds(method, params))
 
 
 def _join(scores, method, params) -> dict[str, np.ndarray]:

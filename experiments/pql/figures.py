@@ -18,7 +18,6 @@ from lib.train import app, checkpoint, console
 from lib.train import figures as plots
 
 NUM_TIMES = 21
-NUM_ROWS = 256
 NUM_SAMPLES = 500
 NUM_EPISODES = 8
 FIELD_TIMES = (0.2, 0.5, 0.8)
@@ -35,7 +34,7 @@ def draw(run: app.Run, dataset: Data) -> dict[str, str]:
     A caption for each file.
   """
   trained = restore(run, dataset.spec)
-  held_out = dataset.train if dataset.val is None else dataset.val
+  held_out = evaluate.held_out(dataset, NUM_SAMPLES)
   pictures: dict[str, tuple[figure.Figure, str]] = {
     'jacobian.png': (
       jacobian_along_path(trained, held_out),
@@ -76,7 +75,7 @@ def restore(run: app.Run, spec: agent.Spec) -> Trained:
 def jacobian_along_path(trained: Trained, batch: agent.Batch) -> figure.Figure:
   """Draws the mean ‖J‖_F² and the largest ‖J‖₂ over the path's points, by time and method."""
   times = np.linspace(0.0, 1.0, NUM_TIMES)
-  actions, observations = (jnp.asarray(batch[k][:NUM_ROWS]) for k in ('actions', 'observations'))
+  actions, observations = batch['actions'], batch['observations']
 
   def norms(method, params, time):
     column = jnp.full((actions.shape[0], 1), time)
@@ -105,7 +104,7 @@ def jacobian_along_path(trained: Trained, batch: agent.Batch) -> figure.Figure:
 
 def bandit_samples(trained: Trained, batch: agent.Batch, num_steps: int) -> figure.Figure:
   """Draws actions of the flow and of the one-step policy over held-out actions, for seed 0."""
-  observations = jnp.asarray(batch['observations'][:NUM_SAMPLES])
+  observations = batch['observations']
   noise = jax.random.normal(jax.random.key(0), (len(observations), 2))
   drawing, axes = _grid(2, trained)
   for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
@@ -114,7 +113,7 @@ def bandit_samples(trained: Trained, batch: agent.Batch, num_steps: int) -> figu
     if method.one_step is not None:
       kinds['one step'] = method.one_step(params, observations, noise)
     for axis, (kind, actions) in zip(column, kinds.items(), strict=False):
-      axis.scatter(*batch['actions'][:NUM_SAMPLES].T, s=4, color='0.8')
+      axis.scatter(*batch['actions'].T, s=4, color='0.8')
       axis.scatter(*np.asarray(actions).T, s=4, color='C0')
       axis.text(0.03, 0.03, kind, transform=axis.transAxes, fontsize=8)
   return drawing
@@ -124,14 +123,14 @@ def bandit_fields(trained: Trained, batch: agent.Batch) -> figure.Figure:
   """Draws the velocity field at a few times over the plane of actions, for seed 0."""
   line = np.linspace(-1.5, 1.5, 17)
   points = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2), jnp.float32)
-  state = jnp.asarray(batch['observations'][:1])
+  state = batch['observations'][:1]
   drawing, axes = _grid(len(FIELD_TIMES), trained)
   for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
     for axis, time in zip(column, FIELD_TIMES, strict=True):
       states = jnp.broadcast_to(state, (len(points), state.shape[1]))
       u = np.asarray(method.behaviour(params, states, points, jnp.full((len(points), 1), time)))
       speed = np.linalg.norm(u, axis=1)
-      axis.scatter(*batch['actions'][:NUM_SAMPLES].T, s=1, color='0.85')
+      axis.scatter(*batch['actions'].T, s=1, color='0.85')
       axis.quiver(*points.T, *(u / speed[:, None]).T, speed, cmap='viridis', pivot='mid', scale=22)
       axis.text(0.03, 0.03, f'$t = {time}$', transform=axis.transAxes, fontsize=8)
   return drawing
