@@ -1,4 +1,9 @@
-"""PQL on cube-single-play, task 1: generates the data, trains, evaluates, reports."""
+"""PQL on cube-single-play, task 1: generates the data, trains, evaluates, reports.
+
+  python -m experiments.pql.main --config=configs/pql/quick.py
+
+QUICK_DOC
+"""
 
 import ml_collections
 
@@ -6,15 +11,18 @@ from configs.pql import ogbench
 
 
 def get_config() -> ml_collections.ConfigDict:
+  """The paper's setting, with less data, smaller networks and batches, and larger steps."""
   config = ogbench.get_config()
-  config.num_seeds = 4
+  config.num_seeds = 3
   config.methods = ('bc_flow', 'pql')
   config.data.episodes = 160
   config.steps = 40_000
   config.batch_size = 128
   config.chunk_steps = 500
   config.checkpoint_every = 2_500
-  config.eval_every = 10_000
+  config.eval_every = 20_000
   config.agent.hidden_dims = (256, 256)
+  config.agent.learning_rate = 1e-3
+  config.agent.polyak_step = 0.02
   config.agent.flow_steps = 5
   return config
