@@ -39,10 +39,8 @@ def get_config() -> ml_collections.ConfigDict:
     ('beta_1e-1', 'beta_0', 'distillation_error', 0.0),
     ('beta_0', 'uniform_0', 'jacobian_sq', 0.0),
     ('beta_0', 'uniform_0', 'distillation_error', 0.0),
-    ('uniform_1e-1', 'uniform_0', 'energy_distance_euler_10', 0.0),
-    ('beta_1e-1', 'beta_0', 'energy_distance_euler_10', 0.0),
   )
-  config.data.source = 'bandit'
+  config.data.source = 'synthetic'
   config.data.env = 'eight_modes'
   config.data.episodes = 100_000
   config.steps = 6_000

@@ -25,13 +25,13 @@ def get_config() -> ml_collections.ConfigDict:
   config.claims = (('pql', 'bc_flow', 'success', 0.2), ('pql', 'fql', 'success', 0.0))
 
   config.data = ml_collections.ConfigDict()
-  config.data.source = 'generate'  # generate | npz | d4rl | bandit
+  config.data.source = 'generate'  # generate | npz | d4rl | synthetic
   config.data.env = 'cube-single-play-singletask-task1-v0'
   config.data.path = ''  # of the npz or hdf5 file
   config.data.dir = 'data/ogbench'  # where generated sets are kept
   config.data.episodes = 1000
   config.data.seed = 0
-  config.data.workers = 0  # processes that generate; 0: one for each core
+  config.data.workers = 0  # processes that generate and evaluate; 0: one for each core
 
   config.steps = 1_000_000
   config.batch_size = 256

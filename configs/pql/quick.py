@@ -15,6 +15,7 @@ def get_config() -> ml_collections.ConfigDict:
   config = ogbench.get_config()
   config.num_seeds = 3
   config.methods = ('bc_flow', 'pql')
+  config.claims = (('pql', 'bc_flow', 'success', 0.2),)
   config.data.episodes = 160
   config.steps = 40_000
   config.batch_size = 128

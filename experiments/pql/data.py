@@ -2,7 +2,7 @@
 
 `generate` makes OGBench's own sets again by their recipes, and keeps them on disk; `npz` reads the
 published OGBench files; `d4rl` reads D4RL's HDF5, whose environments cannot be installed any more;
-`bandit` is synthetic.
+`synthetic` is a bandit.
 """
 
 import difflib
@@ -53,7 +53,7 @@ def check(config: Any) -> None:
     ValueError: naming the field, with the nearest names where a name is wrong.
     FileNotFoundError: naming the file.
   """
-  _check_choice('source', config.source, ('generate', 'npz', 'd4rl', 'bandit'))
+  _check_choice('source', config.source, ('generate', 'npz', 'd4rl', 'synthetic'))
   for field, least in (('episodes', 1), ('seed', 0), ('workers', 0)):
     if config[field] < least:
       raise ValueError(f'config.data.{field} must be at least {least}, got {config[field]}.')

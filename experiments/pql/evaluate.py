@@ -38,7 +38,7 @@ def scorer(config: ml_collections.ConfigDict, dataset: Data) -> Iterator[Score]:
   """
   rows = held_out(dataset, VALIDATION_ROWS)
   scores: list[Score] = [_over_seeds(functools.partial(mechanism, config, rows))]
-  if config.data.source == 'bandit':
+  if config.data.source == 'synthetic':
     law = held_out(dataset, BANDIT_SAMPLES)
     task = bandit.BANDITS[config.data.env]
     scores.append(_over_seeds(functools.partial(bandit_law, config, task, law)))

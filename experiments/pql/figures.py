@@ -42,7 +42,7 @@ def draw(run: app.Run, dataset: Data) -> dict[str, str]:
       'bands span the seeds.',
     )
   }
-  if run.config.data.source == 'bandit':
+  if run.config.data.source == 'synthetic':
     pictures['samples.png'] = (
       bandit_samples(trained, held_out, run.config.agent.flow_steps),
       'Held-out actions (grey), the flow (top) and the policy distilled from it (bottom); seed 0.',

@@ -67,7 +67,7 @@ class CheckTest(parameterized.TestCase):
     ({'env': 'antmaze-large-navigate-singletask-v0'}, r'config\.data\.env.*large-navigate'),
     ({'env': ''}, r"config\.data\.env: no ''; the nearest are "),
     ({'source': 'npz', 'env': 'cube-quadrupel-play-singletask-v0'}, r'env.*cube-quadruple-play'),
-    ({'source': 'bandit', 'env': 'eight_mode'}, r'config\.data\.env.*nearest are eight_modes'),
+    ({'source': 'synthetic', 'env': 'eight_mode'}, r'config\.data\.env.*nearest are eight_modes'),
     ({'episodes': 0}, r'config\.data\.episodes must be at least 1, got 0'),
     ({'seed': -1}, r'config\.data\.seed must be at least 0, got -1'),
     ({'workers': -2}, r'config\.data\.workers must be at least 0, got -2'),
@@ -322,7 +322,7 @@ class D4rlTest(DataTest):
 class BanditTest(DataTest):
   @parameterized.parameters(('eight_modes', 1), ('two_modes', 2))
   def test_each_transition_is_an_episode(self, env, observation_dim):
-    loaded = data.load(config_of(source='bandit', env=env, episodes=500))
+    loaded = data.load(config_of(source='synthetic', env=env, episodes=500))
     self.assert_transitions(loaded.train, 500, observation_dim, 2)
     self.assert_transitions(loaded.val, 50, observation_dim, 2)
     self.assertEqual(loaded.spec, (observation_dim, 2))
@@ -335,7 +335,7 @@ class BanditTest(DataTest):
 
   def test_depends_on_its_seed_alone_and_not_on_the_other_split(self):
     def load(seed):
-      return data.load(config_of(source='bandit', env='two_modes', episodes=50, seed=seed))
+      return data.load(config_of(source='synthetic', env='two_modes', episodes=50, seed=seed))
 
     first, again, other = load(0), load(0), load(1)
     chex.assert_trees_all_equal(first.train, again.train)
@@ -345,5 +345,5 @@ class BanditTest(DataTest):
 
   def test_clips_actions_at_the_edge_of_the_box(self):
     with mock.patch.object(bandit, 'MODE_RADIUS', 3.0):
-      loaded = data.load(config_of(source='bandit', env='two_modes', episodes=200))
+      loaded = data.load(config_of(source='synthetic', env='two_modes', episodes=200))
     self.assertEqual(np.abs(loaded.train['actions']).max(), LIMIT)
