@@ -18,9 +18,10 @@ def get_config() -> ml_collections.ConfigDict:
   config.cpu_devices = 1  # virtual devices to split a CPU into; seeds train side by side on them
   config.eval_only = False
   config.methods = ('bc_flow', 'fql', 'pql')
-  # Further methods by name, each a method with changes of `agent`, such as
-  # {'pql_uniform': {'method': 'pql', 'time': {'law': 'uniform'}}}.
+  # Further names for `methods`, each a method with changes of `agent`: the ablation.
   config.variants = ml_collections.ConfigDict()
+  config.variants.pql_uniform = {'method': 'pql', 'time': {'law': 'uniform'}}
+  config.variants.fql_beta = {'method': 'pql', 'pde': {'weight': 0.0}}
   # (method, baseline, metric, least gain): what the report tests, paired by seed.
   config.claims = (('pql', 'bc_flow', 'success', 0.2), ('pql', 'fql', 'success', 0.0))
 

@@ -58,7 +58,12 @@ def _check_methods(config) -> None:
   for name, changes in config.variants.items():
     if name in methods.METHODS:
       raise ValueError(f'config.variants.{name} has the name of a method.')
-    _check_choice(f'variants.{name}.method', changes.get('method'), methods.METHODS)
+    method = changes.get('method')
+    _check_choice(f'variants.{name}.method', method, methods.METHODS)
+    if method != 'pql' and ('time' in changes or 'pde' in changes):
+      raise ValueError(
+        f'config.variants.{name}: {method} has no time law and no penalty to change.'
+      )
 
 
 def _check_claims(config) -> None:
@@ -76,6 +81,7 @@ def _check_values(config) -> None:
     _require(name, flat[name], flat[name] > 0, 'positive')
   for name in NOT_NEGATIVE:
     _require(name, flat[name], flat[name] >= 0, 'zero or more')
+  _require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
   for name in UNIT_INTERVAL:
     _require(name, flat[name], 0 <= flat[name] <= 1, 'in [0, 1]')
   for width in flat['agent.hidden_dims']:

@@ -22,6 +22,7 @@ from lib.envs import collect, ogbench, ogbench_recipes
 from lib.io import checks, files, hdf5, manifest, npz, progress
 
 _ACTION_LIMIT = 1 - 1e-5
+_D4RL_DOMAINS = ('antmaze', 'pen', 'hammer', 'door', 'relocate')
 _PACKAGES = ('ogbench', 'mujoco', 'dm_control', 'gymnasium', 'numpy', 'scipy')
 
 
@@ -65,6 +66,10 @@ def check(config: Any) -> None:
       _check_is_file(config.path)
       _check_is_file(_twin(config.path))
   elif config.source == 'd4rl':
+    if config.env.partition('-')[0] not in _D4RL_DOMAINS:  # it decides how rewards are counted
+      raise ValueError(
+        f'config.data.env must name a D4RL set, as antmaze-large-play-v2 does, got {config.env!r}.'
+      )
     _check_is_file(config.path)
   else:
     _check_choice('env', config.env, bandit.BANDITS)
@@ -218,7 +223,7 @@ def _load_d4rl(config: Any) -> Data:
   if not now.size:
     raise ValueError(f"{config.path}: array 'timeouts' leaves no transition.")
   rewards = raw['rewards'][now]
-  if 'antmaze' in config.env:
+  if config.env.startswith('antmaze'):
     rewards = rewards - 1.0  # -1 a step until solved, as in OGBench's tasks
   train = {
     'observations': raw['observations'][now],

@@ -33,7 +33,7 @@ POWER_ITERATIONS = 20
 def scorer(config: ml_collections.ConfigDict, dataset: Data) -> Iterator[Score]:
   """Yields `score(method, params) -> metrics` for the source of the data.
 
-  Validation transitions show how the method works; a bandit also how close its samples come to the
+  Held-out transitions show how the method works; a bandit also how close its samples come to the
   data; an OGBench task how often it is solved. D4RL's environments cannot be installed any more.
   """
   rows = held_out(dataset, VALIDATION_ROWS)
@@ -132,7 +132,7 @@ def success(
   method: agent.Method,
   params: agent.Params,
 ) -> dict[str, np.ndarray]:
-  """The share of `eval_episodes` episodes that each seed's policy solves, and their mean length."""
+  """The share of each seed's `episodes` that are solved, and their mean length."""
   episodes = rollout.run_episodes(
     pool,
     rollout_policy(config, method, params),
@@ -144,6 +144,7 @@ def success(
   return {
     'success': episodes.success.reshape(by_seed).mean(axis=1),
     'episode_length': episodes.lengths.reshape(by_seed).mean(axis=1),
+    'episodes': np.full(config.num_seeds, config.eval_episodes),
   }
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.pql import figures
+from experiments.pql import evaluate, figures
 from experiments.pql.data import Data
 from lib.stats import intervals, tables
 from lib.train import app, metrics, report
@@ -13,10 +13,7 @@ BETTER = {  # of the scores, and their order in the table
   'reward': 'higher',
   'episode_length': 'lower',
   'flow_loss': 'lower',
-  'energy_distance_euler_1': 'lower',
-  'energy_distance_euler_2': 'lower',
-  'energy_distance_euler_10': 'lower',
-  'energy_distance_euler_100': 'lower',
+  **{f'energy_distance_euler_{steps}': 'lower' for steps in evaluate.EULER_STEPS},
   'energy_distance_one_step': 'lower',
   'distillation_error': 'lower',
   'jacobian_sq': 'lower',
@@ -33,9 +30,8 @@ def scores(run: app.Run, name: str) -> Scores:
   found: Scores = {}
   for record in records:
     if record['kind'] == 'eval':
-      for metric in BETTER:
-        if metric in record:
-          found.setdefault(metric, {})[record['step']] = np.asarray(record[metric])
+      for metric in record.keys() - {'step', 'kind'}:
+        found.setdefault(metric, {})[record['step']] = np.asarray(record[metric])
   return found
 
 
@@ -66,12 +62,14 @@ def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]
   """A row a method and metric, at the last score."""
   config, rows = run.config, []
   for name, by_metric in all_scores.items():
-    for metric, by_step in by_metric.items():
+    for metric, by_step in (
+      (metric, by_metric[metric]) for metric in BETTER if metric in by_metric
+    ):
       last = max(by_step)
-      n = len(by_step[last]) * (config.eval_episodes if metric in PER_EPISODE else 1)
+      seeds = len(by_step[last])
+      n = seeds * int(by_metric['episodes'][last][0]) if metric in PER_EPISODE else seeds
       estimate = intervals.mean_interval(by_step[last])
       keys = {'task': config.data.env, 'updates': last}
-      seeds = len(by_step[last])
       rows.append(
         tables.row(name, metric, estimate, n=n, seeds=seeds, better=BETTER[metric], **keys)
       )
@@ -103,8 +101,8 @@ def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> lis
     f'{config.steps:,} updates of {config.batch_size} transitions, {config.num_seeds} seed(s). '
     'Means with 95 % intervals over seeds.'
   )
-  if any(row['metric'] == 'success' for row in rows):
-    budget += f' Success is of {config.eval_episodes} episodes a seed, after the last update.'
+  for row in [row for row in rows if row['metric'] == 'success'][:1]:
+    budget += f' Success is of {row["n"] // row["seeds"]} episodes a seed, after the last update.'
   sections = [f'Data: {facts}.', budget, tables.table(rows)]
   if claims:
     lines = [

@@ -9,7 +9,7 @@ import ml_collections
 
 from experiments.pql import checks, data, evaluate, methods, report
 from lib.rl import batches
-from lib.train import app, checkpoint, console, loop, metrics
+from lib.train import app, checkpoint, console, devices, loop, metrics
 
 SAMPLED = ('observations', 'actions', 'rewards', 'masks', 'next_observations')
 
@@ -23,15 +23,19 @@ def prepare(config: ml_collections.ConfigDict) -> data.Data:
 def train(run: app.Run, dataset: data.Data) -> None:
   """Trains and scores every method under one budget, then writes the report."""
   console.say('data: ' + ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items()))
-  with evaluate.scorer(run.config, dataset) as score:
+  first = jax.process_index() == 0  # of several hosts, one scores and reports
+  with evaluate.scorer(run.config, dataset) if first else contextlib.nullcontext() as score:
     for name in run.config.methods:
       train_method(run, name, dataset, score)
-  report.write(run, dataset)
+  if first:
+    report.write(run, dataset)
 
 
-def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Score) -> None:
+def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Score | None) -> None:
   """Trains one method, all seeds at once, in WORKDIR/NAME, and scores it on the way."""
   config, workdir = run.config, run.workdir / name
+  if report.is_finished(run, name) and not config.eval_only:
+    return
   method = methods.make(config, name, dataset.spec)
   keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
   init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
@@ -42,9 +46,8 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
       if (found := checkpoints.restore(state)) is None:
         raise checkpoint.CheckpointError(f'{workdir}: nothing trained to evaluate')
       step, state = found
-      writer.write(step, 'eval', **score(method, state.params))
-      return
-    if report.is_finished(run, name):
+      if score:
+        writer.write(step, 'eval', **score(method, state.params))
       return
     trained = loop.chunks(
       method.update,
@@ -61,4 +64,6 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
     with contextlib.closing(trained):
       for step, state in trained:
         if step and (step % config.eval_every == 0 or step == config.steps):
-          writer.write(step, 'eval', **score(method, state.params))
+          params = devices.gather(state.params)
+          if score:
+            writer.write(step, 'eval', **score(method, params))

@@ -230,9 +230,9 @@ def continuity_residual_score_form(field: Field, x: chex.Array, t: chex.Array) -
     ∂_t g + ∇(tr J + u·g),  g = (t u - x) / (1 - t)
 
   For the linear path, field and score determine each other, so a field that is some marginal field
-  has residual zero. It takes third derivatives once trained on, and has a pole at t = 1: weigh its
-  square by (1 - t)² or more. Compare the score's Fokker-Planck equation (Lai et al., 2023,
-  arXiv:2210.04296).
+  has residual zero. It takes third derivatives once trained on. Another field has a double pole at
+  t = 1: multiply by (1 - t)² before squaring. Compare the score's Fokker-Planck equation (Lai et
+  al., 2023, arXiv:2210.04296).
 
   Args:
     field: velocity field (x, t) -> (B, A).

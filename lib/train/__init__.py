@@ -1,5 +1,3 @@
 """Host. Runs: start-up, devices, the loop, checkpoints, metrics, figures and reports."""
 
-from lib.train.checkpoint import restore
-
-__all__ = ['restore']
+from lib.train.checkpoint import restore as restore

@@ -16,6 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from lib.io import files, manifest
+from lib.nn import trees
 from lib.train import checkpoint, console, loop, signals
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
@@ -64,8 +65,9 @@ def main(
             _write_facts(this, argv)
       except KeyboardInterrupt:
         return _fail('stopped by SIGINT', 130)
-      except (ValueError, OSError) as error:
-        return _fail(error, 4 if getattr(error, 'errno', None) in _MACHINE_FAILS else 2)
+      except (ValueError, OSError, RuntimeError) as error:  # the last: a worker died, jax has begun
+        failed = isinstance(error, RuntimeError) or getattr(error, 'errno', 0) in _MACHINE_FAILS
+        return _fail(error, 4 if failed else 2)
       stack.enter_context(signals.handled())
       train(this, prepared)
   except (checkpoint.CheckpointError, OSError) as error:
@@ -106,8 +108,8 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
     raise ValueError(str(error)) from error
   config_file = config_flags.get_config_filename(values['config'])
   experiment = train.__module__.removeprefix('experiments.').partition('.')[0]
-  default = pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
-  this = Run(config, experiment, config_file, pathlib.Path(values.workdir or default))
+  workdir = values.workdir or pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
+  this = Run(config, experiment, config_file, pathlib.Path(workdir))
   _check_workdir(this)
   cpus = config.get('cpu_devices', 1)
   if cpus < 1:
@@ -133,10 +135,10 @@ def _check_workdir(this: Run) -> None:
       raise ValueError(f'config.eval_only: no finished run in {this.workdir}')
     return
   try:
-    before = checkpoint.leaves(json.loads(path.read_bytes()))
+    before = trees.named_leaves(json.loads(path.read_bytes()))
   except (ValueError, RecursionError) as error:
     raise ValueError(f'{path}: not a config: {error}') from error
-  now = checkpoint.leaves(this.config.to_dict())
+  now = trees.named_leaves(this.config.to_dict())
   for name in sorted(before.keys() | now.keys()):
     old, new = before.get(name), now.get(name)
     if old != new and name != 'eval_only' and not (only and name.startswith('eval_')):

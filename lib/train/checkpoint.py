@@ -13,6 +13,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from lib.io import manifest
+from lib.nn import trees
 from lib.train import console
 
 
@@ -125,11 +126,5 @@ def restore(
   return ml_collections.FrozenConfigDict(json.loads(config.read_text())), found[1]
 
 
-def leaves(tree: Any) -> dict[str, Any]:
-  """Returns the leaves of a tree by dotted name."""
-  found = jax.tree_util.tree_leaves_with_path(tree)
-  return {jax.tree_util.keystr(path, simple=True, separator='.'): leaf for path, leaf in found}
-
-
 def _signature(state: Any) -> set[tuple[str, str]]:
-  return {(name, f'{x.dtype}{x.shape}') for name, x in leaves(state).items()}
+  return {(name, f'{x.dtype}{x.shape}') for name, x in trees.named_leaves(state).items()}

@@ -4,6 +4,7 @@ import math
 
 import chex
 import jax
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 
@@ -28,6 +29,12 @@ def replicate(tree: chex.ArrayTree, mesh: Mesh) -> chex.ArrayTree:
 def shard_state(state: chex.ArrayTree, mesh: Mesh) -> chex.ArrayTree:
   """Spreads arrays over the devices by their leading axis, one entry a seed."""
   return jax.device_put(state, NamedSharding(mesh, PartitionSpec('seed')))
+
+
+def gather(tree: chex.ArrayTree) -> chex.ArrayTree:
+  """Returns arrays that each host holds whole; all hosts must call it together."""
+  several = jax.process_count() > 1
+  return multihost_utils.process_allgather(tree, tiled=True) if several else tree
 
 
 def constrain_batch(batch: chex.ArrayTree, mesh: Mesh, seeded: bool) -> chex.ArrayTree:

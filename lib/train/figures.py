@@ -37,8 +37,7 @@ def learning_curves(
       style = {'color': f'C{number % 10}', 'linestyle': '-' if 2 * number < len(names) else '--'}
       axis.plot(steps, values, **style, linewidth=0.7, alpha=0.35)
       axis.plot(steps, values.mean(axis=1), **style, linewidth=2, label=method, marker='.')
-    axis.set_title(metric.replace('_', ' '), fontsize=10)
-    axis.set_xlabel('updates')
+    axis.set(title=metric.replace('_', ' '), xlabel='updates')
   for axis in list(axes):
     axis.remove()
   lines = {line.get_label(): line for axis in drawing.axes for line in axis.get_lines()}

@@ -22,7 +22,7 @@ Sample = Callable[[Any, chex.PRNGKey], Batch]
 
 
 class Diverged(ArithmeticError):  # noqa: N818 - it is a result, as StopIteration is
-  """A metric, or the state itself (then `metric` is 'state'), stopped being finite.
+  """A metric stopped being finite, or the state holds a NaN (then `metric` is 'state').
 
   `step` is the first such update, counted from 1, and `seed` the index of the seed.
   """
@@ -44,7 +44,6 @@ def chunks(
   writer: Writer,
   checkpoints: Checkpoints | None,
   checkpoint_every: int,
-  mesh: Mesh | None = None,
 ) -> Iterator[tuple[int, State]]:
   """Trains, and hands the state to the caller's evaluation after every chunk of steps.
 
@@ -62,7 +61,6 @@ def chunks(
     writer: takes the metrics' means over each chunk as records of kind 'train'.
     checkpoints: where to go on from and to save to, if anywhere.
     checkpoint_every: steps between checkpoints, a multiple of `chunk_steps`; the end is saved too.
-    mesh: from `devices.mesh`; all devices by default.
 
   Yields:
     (steps done, state): first step 0 or the latest checkpoint, then after every chunk, saved where
@@ -77,7 +75,7 @@ def chunks(
   """
   if chunk_steps <= 0 or checkpoint_every <= 0 or checkpoint_every % chunk_steps:
     raise ValueError(f'{checkpoint_every=} must be a multiple of {chunk_steps=}, both positive.')
-  mesh = devices.mesh(keys.size) if mesh is None else mesh
+  mesh = devices.mesh(keys.size)
   put = devices.shard_state if keys.ndim else devices.replicate
   data, keys, state = devices.replicate(data, mesh), put(keys, mesh), put(state, mesh)
   # A copy, because chunks donate it: the caller keeps his, and no two leaves share a buffer.

@@ -12,7 +12,9 @@ from experiments.pql.methods import agent, bc_flow, fql
 from lib.flow import losses, paths, regularizers, timesteps
 
 # A form maps (field, path, key, num_probes) to the velocities (B, A) at the path's points, which
-# flow matching needs too, and to its penalty there (B,). `field` is u(a, t) at the batch's states.
+# flow matching needs too, and to its penalty there (B,). `field` is u(a, t) at the batch's states,
+# (B, A) and (B, 1) to (B, A); 0 probes stand for the exact penalty. For `divergence` and
+# `divergence_match`, whose squares need independent probes, `num_probes` counts pairs.
 
 
 def jacobian(field, path, key, num_probes):
@@ -58,17 +60,17 @@ def material(field, path, key, num_probes):
 
 
 def continuity(field, path, key, num_probes):
-  """The continuity equation's residual in score form, weighted by (1 - t)² against its pole."""
+  """The continuity equation's residual in score form, times (1 - t)² against its double pole."""
   del key, num_probes  # exact
   residual = regularizers.continuity_residual_score_form(field, path.points, path.times)
-  weighted = (1.0 - path.times) * residual
+  weighted = (1.0 - path.times) ** 2 * residual
   return field(path.points, path.times), jnp.sum(weighted**2, axis=-1)
 
 
 def no_penalty(field, path, key, num_probes):
   """Nothing, at no cost: what remains is flow Q-learning to the last bit."""
   del key, num_probes
-  return field(path.points, path.times), jnp.zeros(path.points.shape[0])
+  return field(path.points, path.times), None
 
 
 FORMS = {
@@ -77,12 +79,12 @@ FORMS = {
 }
 REDUCTIONS = {'mean': lambda penalty, dim: penalty / dim, 'sum': lambda penalty, dim: penalty}
 TIME_LAWS = {
-  'uniform': lambda key, shape, law: timesteps.sample_uniform(key, shape),
-  'beta': lambda key, shape, law: timesteps.sample_beta(key, shape, law.a, law.b),
+  'uniform': lambda key, shape, time: timesteps.sample_uniform(key, shape),
+  'beta': lambda key, shape, time: timesteps.sample_beta(key, shape, time.a, time.b),
 }
 TIME_LOG_PROBS = {
-  'uniform': lambda times, law: jnp.zeros_like(times),
-  'beta': lambda times, law: timesteps.beta_log_prob(times, law.a, law.b),
+  'uniform': lambda times, time: jnp.zeros_like(times),
+  'beta': lambda times, time: timesteps.beta_log_prob(times, time.a, time.b),
 }
 MAX_IMPORTANCE_WEIGHT = 10.0
 
@@ -106,6 +108,8 @@ def flow_loss_of(config: ml_collections.ConfigDict):
       log_p = log_prob(times, config.time)[:, 0]
       weights = timesteps.importance_weights(log_p, MAX_IMPORTANCE_WEIGHT)
     matching = losses.flow_matching_loss(velocities, path.velocities, weights)
+    if penalties is None:
+      return matching, {'flow_loss': matching}
     penalty = jnp.mean(reduce(penalties, actions.shape[-1]) * (1.0 if weights is None else weights))
     loss = matching + config.pde.weight * penalty
     return loss, {'flow_loss': matching, 'pde_penalty': penalty}
