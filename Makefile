@@ -1,5 +1,6 @@
 # `make NAME` installs what experiment NAME needs and runs its quick config; `make test` installs
-# everything and runs the tests. ARGS are passed on: make pql ARGS=--config.num_seeds=8
+# everything and runs the tests. ARGS are passed on:
+#   make pql ARGS='--config.num_seeds=8 --workdir=runs/pql/eight'
 PYTHON ?= python3
 EXPERIMENTS := $(notdir $(patsubst %/main.py,%,$(wildcard experiments/*/main.py)))
 PY := .venv/bin/python

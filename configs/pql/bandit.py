@@ -1,7 +1,8 @@
-"""The mechanism on a synthetic bandit: λ × time law on eight Gaussian modes, 5 seeds.
+r"""The mechanism on a synthetic bandit: λ × time law on eight Gaussian modes, 5 seeds.
 
 python -m experiments.pql.main --config=configs/pql/bandit.py
-python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes
+python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes \
+    --workdir=runs/pql/two_modes
 """
 
 import ml_collections
@@ -10,6 +11,7 @@ from configs.pql import ogbench
 
 
 def get_config() -> ml_collections.ConfigDict:
+  """Every cell is a variant of PQL; 'uniform_0' is FQL."""
   config = ogbench.get_config()
   config.num_seeds = 5
   config.methods = (

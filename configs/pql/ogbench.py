@@ -1,4 +1,4 @@
-"""PQL at the paper's scale, on one OGBench task.
+r"""PQL at the paper's scale, on one OGBench task.
 
   python -m experiments.pql.main --config=configs/pql/ogbench.py \
     --config.data.env=cube-double-play-singletask-task2-v0

@@ -27,13 +27,12 @@ FILM_EVERY = 3  # steps a frame
 Trained = dict[str, tuple[agent.Method, agent.Params]]  # parameters with a leading axis of seeds
 
 
-def draw(run: app.Run, dataset: Data) -> dict[str, str]:
+def draw(run: app.Run, dataset: Data, trained: Trained) -> dict[str, str]:
   """Draws what suits the source of the data into WORKDIR/figures.
 
   Returns:
     A caption for each file.
   """
-  trained = restore(run, dataset.spec)
   held_out = evaluate.held_out(dataset, NUM_SAMPLES)
   pictures: dict[str, tuple[figure.Figure, str]] = {
     'jacobian.png': (
@@ -62,7 +61,7 @@ def draw(run: app.Run, dataset: Data) -> dict[str, str]:
 
 
 def restore(run: app.Run, spec: agent.Spec) -> Trained:
-  """Reads the trained parameters of every method from the workdir."""
+  """Reads the trained parameters of every method; all hosts must call it together."""
   return {
     name: (
       methods.make(run.config, name, spec),

@@ -40,7 +40,7 @@ def is_finished(run: app.Run, name: str) -> bool:
   return any(run.config.steps in by_step for by_step in scores(run, name).values())
 
 
-def write(run: app.Run, dataset: Data) -> None:
+def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
   """Writes results.json, report.md and the figures from what the methods left in the workdir."""
   all_scores = {name: scores(run, name) for name in run.config.methods}
   rows = _final_rows(run, all_scores)
@@ -52,7 +52,7 @@ def write(run: app.Run, dataset: Data) -> None:
   curves = {metric: by_method for metric, by_method in curves.items() if by_method}
   plots.save(plots.learning_curves(curves), run.workdir / 'figures' / 'learning_curves.png')
   captions = {'learning_curves.png': 'Scores while training; thin lines are seeds.'}
-  captions |= figures.draw(run, dataset)
+  captions |= figures.draw(run, dataset, trained)
   report.write_report(
     run, f'PQL on {run.config.data.env}', _sections(run, dataset, rows, claims, captions)
   )

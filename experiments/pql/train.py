@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from experiments.pql import checks, data, evaluate, methods, report
+from experiments.pql import checks, data, evaluate, figures, methods, report
 from lib.rl import batches
 from lib.train import app, checkpoint, console, devices, loop, metrics
 
@@ -27,8 +27,9 @@ def train(run: app.Run, dataset: data.Data) -> None:
   with evaluate.scorer(run.config, dataset) if first else contextlib.nullcontext() as score:
     for name in run.config.methods:
       train_method(run, name, dataset, score)
+  trained = figures.restore(run, dataset.spec)
   if first:
-    report.write(run, dataset)
+    report.write(run, dataset, trained)
 
 
 def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Score | None) -> None:

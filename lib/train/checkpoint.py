@@ -85,8 +85,7 @@ class Checkpoints:
     Raises:
       CheckpointError: if the checkpoint is of a state of another structure, shape or type.
     """
-    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     for candidate in reversed(self.steps() if step is None else [step]):
       path = self.directory / str(candidate)
       if not manifest.is_sealed(path):
@@ -94,12 +93,16 @@ class Checkpoints:
         continue
       reader = ocp.Checkpointer(ocp.StandardCheckpointHandler())
       stored = reader.metadata(path).item_metadata.tree
+      abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+      if like is None:  # where the arrays once were, which orbax restores, may be another machine
+        abstract = jax.tree.map(
+          lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), stored
+        )
       # orbax would convert types, and complain of shapes at great length
-      if like is not None and (differing := _signature(stored) ^ _signature(abstract)):
+      if differing := _signature(stored) ^ _signature(abstract):
         raise CheckpointError(f'{path} does not fit this run, first in {min(differing)[0]}')
       try:
-        args = ocp.args.StandardRestore(abstract, fallback_sharding=device)
-        return candidate, reader.restore(path, args=args)
+        return candidate, reader.restore(path, args=ocp.args.StandardRestore(abstract))
       except ValueError as error:
         raise CheckpointError(f'{path} does not fit this run: {error}') from error
     return None

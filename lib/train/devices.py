@@ -21,14 +21,10 @@ def mesh(num_seeds: int) -> Mesh:
   return jax.make_mesh((seeds, jax.device_count() // seeds), ('seed', 'data'), axis_types)
 
 
-def replicate(tree: chex.ArrayTree, mesh: Mesh) -> chex.ArrayTree:
-  """Puts every array on every device."""
-  return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
-
-
-def shard_state(state: chex.ArrayTree, mesh: Mesh) -> chex.ArrayTree:
-  """Spreads arrays over the devices by their leading axis, one entry a seed."""
-  return jax.device_put(state, NamedSharding(mesh, PartitionSpec('seed')))
+def place(tree: chex.ArrayTree, mesh: Mesh, *axes: str) -> chex.ArrayTree:
+  """Spreads arrays over the devices by their leading axes; without axes, each device has all."""
+  sharding = NamedSharding(mesh, PartitionSpec(*axes))
+  return jax.jit(lambda x: x, out_shardings=sharding)(tree)  # device_put knows one host alone
 
 
 def gather(tree: chex.ArrayTree) -> chex.ArrayTree:

@@ -76,8 +76,8 @@ def chunks(
   if chunk_steps <= 0 or checkpoint_every <= 0 or checkpoint_every % chunk_steps:
     raise ValueError(f'{checkpoint_every=} must be a multiple of {chunk_steps=}, both positive.')
   mesh = devices.mesh(keys.size)
-  put = devices.shard_state if keys.ndim else devices.replicate
-  data, keys, state = devices.replicate(data, mesh), put(keys, mesh), put(state, mesh)
+  lead = ('seed',) if keys.ndim else ()
+  data, (keys, state) = devices.place(data, mesh), devices.place((keys, state), mesh, *lead)
   # A copy, because chunks donate it: the caller keeps his, and no two leaves share a buffer.
   state = jax.tree.map(jnp.copy, state)
   done, state = (checkpoints and checkpoints.restore(state)) or (0, state)
@@ -92,7 +92,7 @@ def chunks(
 
   @functools.cache
   def compiled(length: int) -> Callable:
-    placed = NamedSharding(mesh, PartitionSpec('seed') if keys.ndim else PartitionSpec())
+    placed = NamedSharding(mesh, PartitionSpec(*lead))
     everywhere = NamedSharding(mesh, PartitionSpec())
     chunk = functools.partial(_chunk, step, sample, mesh, length)
     jitted = jax.jit(chunk, donate_argnums=0, out_shardings=(placed, everywhere, everywhere))

@@ -44,8 +44,8 @@ def on_four_devices(workdir: str) -> None:
     'one': place(rows[0], False),
     'one_uneven': place(rows[0, :3], False),
     'one_scalar': place(rows[0, 0, 0], False),
-    'replicated': devices.replicate(rows, mesh),
-    'states': devices.shard_state(rows, mesh),
+    'replicated': devices.place(rows, mesh),
+    'states': devices.place(rows, mesh, 'seed'),
     'weights': state.params['w'],
   }
   facts = {
@@ -84,8 +84,8 @@ class DevicesTest(chex.TestCase):
     mesh = devices.mesh(2)
     tree = {'a': jnp.arange(12.0).reshape(2, 3, 2), 'b': jnp.arange(2), 'c': jnp.ones((2, 4), bool)}
     constrain = self.variant(lambda x: devices.constrain_batch(x, mesh, seeded))
-    for place in (constrain, lambda x: devices.replicate(x, mesh),
-                  lambda x: devices.shard_state(x, mesh)):  # fmt: skip
+    for place in (constrain, lambda x: devices.place(x, mesh),
+                  lambda x: devices.place(x, mesh, 'seed')):  # fmt: skip
       placed = place(tree)
       chex.assert_trees_all_equal(placed, tree)
       chex.assert_trees_all_equal_dtypes(placed, tree)
