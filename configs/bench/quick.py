@@ -2,14 +2,12 @@
 
   python -m experiments.bench.main --config=configs/bench/quick.py
 
-A minute and a half on 2 busy CPU cores, half of it compilation. There the networks reach about 0.6
-of the rate of a large matrix product, and an update of PQL takes 1.1 times the operations and 1.19
-[1.14, 1.27] times the time of one of FQL.
+BENCH_DOC
 """
 
 import ml_collections
 
-from configs.pql import ogbench
+from configs.pql import quick
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -27,12 +25,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.mlp.outputs = 5
 
   config.offline = ml_collections.ConfigDict()
-  config.offline.num_seeds = 4
+  config.offline.num_seeds = 3
   config.offline.updates = 10  # in one compiled call
-  config.offline.batch_size = 256
+  config.offline.batch_size = 128
   config.offline.rows = 100_000
   config.offline.observation_dim = 28  # as cube-single's
   config.offline.action_dim = 5
-  config.offline.agent = ogbench.get_config().agent
-  config.offline.agent.hidden_dims = (256, 256)
+  config.offline.agent = quick.get_config().agent
   return config

@@ -1,10 +1,12 @@
 """The whole experiment on a tiny bandit: it ends, survives being killed, and says what is wrong."""
 
 import json
+import os
 import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -149,6 +151,33 @@ class TrainTest(chex.TestCase):
         break
     self.assertEqual(process.returncode, 0)
     self.assert_same_as_whole(workdir)
+
+  @pytest.mark.slow
+  def test_two_hosts_end_as_one(self):
+    with socket.socket() as free:
+      free.bind(('localhost', 0))
+      port = free.getsockname()[1]
+    workdir = self.directory / 'two hosts'
+    hosts = []
+    for i in range(2):
+      cluster = {  # what jax reads under SLURM
+        'JAX_COORDINATOR_ADDRESS': f'localhost:{port}',
+        'SLURM_JOB_ID': '1',
+        'SLURM_STEP_NODELIST': 'localhost',
+        'SLURM_STEP_NUM_NODES': '1',
+        'SLURM_NTASKS': '2',
+        'SLURM_PROCID': str(i),
+        'SLURM_LOCALID': str(i),
+      }
+      with mock.patch.dict(os.environ, cluster):
+        hosts.append(self.start(workdir, '--distributed'))
+    for host in hosts:
+      host.communicate(timeout=300)
+      self.assertEqual(host.returncode, 0)
+    for name in ('bc_flow', 'pql'):
+      (_, mine), (_, theirs) = (lib.train.restore(d / name) for d in (workdir, self.whole))
+      chex.assert_trees_all_close(mine, theirs, rtol=1e-5, atol=1e-6)
+    self.assertTrue((workdir / 'report.md').is_file())
 
   def assert_fails(self, code, pattern, *overrides, workdir=None):
     workdir = workdir or self.directory / 'new'
