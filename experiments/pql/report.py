@@ -23,13 +23,13 @@ PER_EPISODE = ('success', 'episode_length')
 Scores = dict[str, dict[int, np.ndarray]]  # by metric and step, one number a seed (S,)
 
 
-def scores(run: app.Run, name: str) -> Scores:
-  """Reads the scores of one method; of a step that was scored twice, the later ones."""
+def scores(run: app.Run, name: str, kind: str = 'eval') -> Scores:
+  """Reads the records of one method; of a step that was scored twice, the later one."""
   path = run.workdir / name / 'metrics.jsonl'
   records = metrics.read(path) if path.is_file() else []
   found: Scores = {}
   for record in records:
-    if record['kind'] == 'eval':
+    if record['kind'] == kind:
       for metric in record.keys() - {'step', 'kind'}:
         found.setdefault(metric, {})[record['step']] = np.asarray(record[metric])
   return found
@@ -46,12 +46,24 @@ def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
   rows = _final_rows(run, all_scores)
   claims = _claim_rows(run, all_scores)
   report.write_results(run, rows + claims)
-  curves = {
-    metric: {name: s[metric] for name, s in all_scores.items() if metric in s} for metric in BETTER
+  losses = {name: scores(run, name, 'train') for name in run.config.methods}
+  captions = {
+    'learning_curves.png': 'Scores while training; thin lines are seeds.',
+    'losses.png': 'Losses while training, means over each chunk of updates; thin lines are seeds.',
   }
-  curves = {metric: by_method for metric, by_method in curves.items() if by_method}
-  plots.save(plots.learning_curves(curves), run.workdir / 'figures' / 'learning_curves.png')
-  captions = {'learning_curves.png': 'Scores while training; thin lines are seeds.'}
+  for file, records, order in (
+    ('learning_curves.png', all_scores, list(BETTER)),
+    (
+      'losses.png',
+      losses,
+      sorted({metric for by_metric in losses.values() for metric in by_metric}),
+    ),
+  ):
+    curves = {
+      metric: {name: s[metric] for name, s in records.items() if metric in s} for metric in order
+    }
+    curves = {metric: by_method for metric, by_method in curves.items() if by_method}
+    plots.save(plots.learning_curves(curves), run.workdir / 'figures' / file)
   captions |= figures.draw(run, dataset, trained)
   report.write_report(
     run, f'PQL on {run.config.data.env}', _sections(run, dataset, rows, claims, captions)
@@ -62,9 +74,8 @@ def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]
   """A row a method and metric, at the last score."""
   config, rows = run.config, []
   for name, by_metric in all_scores.items():
-    for metric, by_step in (
-      (metric, by_metric[metric]) for metric in BETTER if metric in by_metric
-    ):
+    for metric in [metric for metric in BETTER if metric in by_metric]:
+      by_step = by_metric[metric]
       last = max(by_step)
       seeds = len(by_step[last])
       n = seeds * int(by_metric['episodes'][last][0]) if metric in PER_EPISODE else seeds
@@ -73,6 +84,12 @@ def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]
       rows.append(
         tables.row(name, metric, estimate, n=n, seeds=seeds, better=BETTER[metric], **keys)
       )
+    speeds = list(scores(run, name, 'train')['steps_per_second'].values())
+    median = intervals.Interval(float(np.median(speeds)), np.nan, np.nan, 'median of chunks')
+    count = len(speeds)
+    rows.append(
+      tables.row(name, 'updates_per_s', median, n=count, seeds=seeds, better='higher', **keys)
+    )
   return rows
 
 
