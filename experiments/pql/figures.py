@@ -20,6 +20,7 @@ from lib.train import figures as plots
 NUM_TIMES = 21
 NUM_SAMPLES = 500
 NUM_EPISODES = 8
+NEAR = 0.2  # distance of states whose actions are drawn over the field at one state
 FIELD_TIMES = (0.2, 0.5, 0.8)
 FILM_SIZE = {'width': 320, 'height': 240}
 FILM_EVERY = 3  # steps a frame
@@ -123,13 +124,15 @@ def bandit_fields(trained: Trained, batch: agent.Batch) -> figure.Figure:
   line = np.linspace(-1.5, 1.5, 17)
   points = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2), jnp.float32)
   state = batch['observations'][:1]
+  near = np.linalg.norm(batch['observations'] - state, axis=1) < NEAR
+  nearby = np.asarray(batch['actions'])[near]
   drawing, axes = _grid(len(FIELD_TIMES), trained)
   for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
     for axis, time in zip(column, FIELD_TIMES, strict=True):
       states = jnp.broadcast_to(state, (len(points), state.shape[1]))
       u = np.asarray(method.behaviour(params, states, points, jnp.full((len(points), 1), time)))
       speed = np.linalg.norm(u, axis=1)
-      axis.scatter(*batch['actions'].T, s=1, color='0.85')
+      axis.scatter(*nearby.T, s=1, color='0.85')
       axis.quiver(*points.T, *(u / speed[:, None]).T, speed, cmap='viridis', pivot='mid', scale=22)
       axis.text(0.03, 0.03, f'$t = {time}$', transform=axis.transAxes, fontsize=8)
   return drawing

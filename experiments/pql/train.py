@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
 
 from experiments.pql import checks, data, evaluate, figures, methods, report
 from lib.rl import batches
@@ -48,7 +49,7 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
         raise checkpoint.CheckpointError(f'{workdir}: nothing trained to evaluate')
       step, state = found
       if score:
-        writer.write(step, 'eval', **score(method, state.params))
+        write_scores(writer, step, score(method, state.params))
       return
     trained = loop.chunks(
       method.update,
@@ -67,4 +68,12 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
         if step and (step % config.eval_every == 0 or step == config.steps):
           params = devices.gather(state.params)
           if score:
-            writer.write(step, 'eval', **score(method, params))
+            write_scores(writer, step, score(method, params))
+
+
+def write_scores(writer: metrics.Writer, step: int, scores: dict[str, np.ndarray]) -> None:
+  """Writes the scores (S,) after `step` updates; one that is not finite is a divergence."""
+  for name, values in scores.items():
+    if not np.isfinite(values).all():
+      raise loop.Diverged(step, name, int(np.isfinite(values).argmin()))
+  writer.write(step, 'eval', **scores)

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
+class MalformedError(ValueError):
+  """A line is not the record that it should be."""
+
+
 def read(path: str | os.PathLike, fields: Mapping[str, type]) -> list[tuple[bytes, dict[str, Any]]]:
   """Reads the lines of a file; a last one that was left unfinished is none.
 
@@ -19,7 +23,7 @@ def read(path: str | os.PathLike, fields: Mapping[str, type]) -> list[tuple[byte
 
   Raises:
     OSError: if the file cannot be read.
-    ValueError: naming the file and the first line that is not such a record.
+    MalformedError: naming the file and the first line that is not such a record.
   """
   records = []
   for number, line in enumerate(pathlib.Path(path).read_bytes().split(b'\n')[:-1], 1):
@@ -29,6 +33,6 @@ def read(path: str | os.PathLike, fields: Mapping[str, type]) -> list[tuple[byte
         if type(record[name]) is not kind:
           raise TypeError(f'{name} is {record[name]!r}')
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-      raise ValueError(f'{path}:{number}: not such a record: {error!r}') from error
+      raise MalformedError(f'{path}:{number}: not such a record: {error!r}') from error
     records.append((line + b'\n', record))
   return records

@@ -15,7 +15,7 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from lib.io import files, manifest
+from lib.io import files, jsonl, manifest
 from lib.nn import trees
 from lib.train import checkpoint, console, loop, signals
 
@@ -70,7 +70,7 @@ def main(
         return _fail(error, 4 if failed else 2)
       stack.enter_context(signals.handled())
       train(this, prepared)
-  except (checkpoint.CheckpointError, OSError) as error:
+  except (checkpoint.CheckpointError, jsonl.MalformedError, OSError) as error:
     return _fail(error, 4 if isinstance(error, OSError) else 2)
   except loop.Diverged as error:
     return _fail(f'{error}; the checkpoint before it is kept', 3)

@@ -21,14 +21,24 @@ class Interpolation(NamedTuple):
 
 
 def interpolate(actions: chex.Array, times: chex.Array, key: chex.PRNGKey) -> Interpolation:
-  """Draws a_t = (1 - t) a_0 + t a_1 with a_0 ~ N(0, I)."""
+  """Draws a_t = (1 - t) a_0 + t a_1 with a_0 ~ N(0, I), for actions a_1 (B, A) and times (B, 1)."""
   noise = jax.random.normal(key, actions.shape)
   points, velocities = paths.linear_path(noise, actions, times)
   return Interpolation(points, times, velocities)
 
 
 def flow_loss(flow, params, batch, key) -> tuple[chex.Array, agent.Metrics]:
-  """Flow matching at uniform times: E (1/A) ‖u(s, a_t, t) - (a_1 - a_0)‖²."""
+  """Flow matching at uniform times: E (1/A) ‖u(s, a_t, t) - (a_1 - a_0)‖².
+
+  Args:
+    flow: `flow(params, s, a, t) -> u` (B, A).
+    params: of the flow.
+    batch: has `observations` (B, o) and `actions` (B, A).
+    key: typed PRNG key.
+
+  Returns:
+    The scalar loss, and metrics.
+  """
   noise_key, time_key, _ = jax.random.split(key, 3)  # the third is the regulariser's
   actions = batch['actions']
   times = timesteps.sample_uniform(time_key, (actions.shape[0], 1))
@@ -39,7 +49,7 @@ def flow_loss(flow, params, batch, key) -> tuple[chex.Array, agent.Metrics]:
 
 
 def integrate_flow(flow, params, observations, noise, num_steps: int) -> chex.Array:
-  """The flow policy ψ(s, z): Euler steps on a uniform grid, clipped to the action box."""
+  """The flow policy ψ(s, z) (B, A): Euler steps from noise z (B, A), clipped to the action box."""
   field = lambda a, t: flow(params, observations, a, t)
   return jnp.clip(integrate.euler(field, noise, num_steps), -1.0, 1.0)
 
@@ -65,5 +75,9 @@ def make(config: ml_collections.ConfigDict, spec: agent.Spec) -> agent.Method:
     return integrate_flow(nets.flow, params['flow'], observations, noise, config.flow_steps)
 
   return agent.Method(
-    init, update, act, lambda params, s, a, t: nets.flow(params['flow'], s, a, t), None
+    init=init,
+    update=update,
+    act=act,
+    behaviour=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
+    one_step=None,
   )

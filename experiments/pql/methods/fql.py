@@ -22,7 +22,10 @@ def make(
   Args:
     config: the fields of `config.agent`.
     spec: sizes of the data set.
-    flow_loss: `flow_loss(flow, params, batch, key) -> (loss, metrics)`.
+    flow_loss: `flow_loss(flow, params, batch, key) -> (loss, metrics)`, as `bc_flow.flow_loss`.
+
+  Returns:
+    The method.
   """
   nets = agent.networks(config, spec)
   optimizer = optax.adam(config.learning_rate)
