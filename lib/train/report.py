@@ -34,7 +34,7 @@ def merge(directories: Iterable[str]) -> str:
     path = pathlib.Path(directory) / 'results.json'
     try:
       results = json.loads(path.read_bytes())
-      where = {'run': directory, 'experiment': results['experiment']}
+      where = {'experiment': results['experiment'], 'config': results['config'], 'run': directory}
       rows += [where | row for row in results['rows'] if tables.table([row])]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
       raise ValueError(f'{path}: not results of a run: {error!r}') from error

@@ -73,8 +73,12 @@ class CheckTest(parameterized.TestCase):
     ({'workers': -2}, r'config\.data\.workers must be at least 0, got -2'),
     ({'source': 'npz', 'path': '/nowhere/set.zip'}, r"no file '/nowhere/set\.zip'"),
     ({'source': 'npz', 'path': '/nowhere/set.npz'}, r"config\.data\.path: no file '/nowhere/set"),
-    ({'source': 'd4rl', 'path': '/nowhere/set.hdf5'}, r"config\.data\.path: no file '/nowhere/set"),
-    ({'source': 'd4rl'}, r"config\.data\.path: no file ''"),
+    (
+      {'source': 'd4rl', 'env': 'pen-human-v1', 'path': '/nowhere/set.hdf5'},
+      r"config\.data\.path: no file '/nowhere/set",
+    ),
+    ({'source': 'd4rl'}, r'config\.data\.env must name a D4RL set.*cube-single'),
+    ({'source': 'd4rl', 'env': 'pen-human-v1'}, r"config\.data\.path: no file ''"),
   )
   def test_names_the_field_and_the_nearest_names(self, fields, message):
     with (
@@ -316,7 +320,7 @@ class D4rlTest(DataTest):
     for corrupt in (b'', content[: len(content) // 2], b'\0' * 8 + content[8:]):
       self.path.write_bytes(corrupt)
       with self.assertRaisesRegex(ValueError, r'/set\.hdf5: not a whole HDF5 file'):
-        data.load(config_of(source='d4rl', path=str(self.path)))
+        data.load(config_of(source='d4rl', env='pen-human-v1', path=str(self.path)))
 
 
 class BanditTest(DataTest):

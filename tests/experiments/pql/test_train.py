@@ -211,6 +211,7 @@ class TrainTest(chex.TestCase):
         file[name] = np.zeros(9, np.float32)
       file['rewards'][4] = np.nan
     source = ('--config.data.source=d4rl', f'--config.data.path={path}')
+    source += ('--config.data.env=pen-human-v1',)
     self.assert_fails(2, r'broken\.hdf5.*rewards.*nan', *source)
 
   def test_nan_in_a_batch_stops_the_run_and_keeps_the_checkpoint_before(self):

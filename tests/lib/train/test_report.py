@@ -61,17 +61,16 @@ class ReportTest(parameterized.TestCase):
     self.assertEmpty(list(run.workdir.glob('*.tmp-*')))
 
   def test_merge_keeps_order_and_tells_runs_apart(self):
-    for name in ('one', 'two'):
-      run = self.make_run(name, f'configs/toy/{name}.py')
+    for name in ('one', 'two'):  # of one config, changed on the command line
+      run = self.make_run(name, 'configs/toy/quick.py')
       report.write_results(run, [make_row('b', 0.5), make_row('a', 0.25)])
     lines = report.merge(str(self.directory / name) for name in ('two', 'one')).splitlines()
     cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
-    self.assertEqual(cells[0], ['experiment', 'config', 'method', 'success'])
-    found = [tuple(line[:3]) for line in cells[2:]]
-    self.assertEqual(
-      found, [('toy', f'configs/toy/{name}.py', m) for name in ('two', 'one') for m in 'ba']
-    )
-    self.assertEqual(cells[2][3], tables.estimate(make_row('b', 0.5)))
+    self.assertEqual(cells[0], ['experiment', 'config', 'run', 'method', 'success'])
+    found = [(*line[:2], pathlib.Path(line[2]).name, line[3]) for line in cells[2:]]
+    expected = [('toy', 'configs/toy/quick.py', n, m) for n in ('two', 'one') for m in 'ba']
+    self.assertEqual(found, expected)
+    self.assertEqual(cells[2][4], tables.estimate(make_row('b', 0.5)))
 
   @parameterized.parameters(
     '',
