@@ -179,7 +179,7 @@ def trajectories(name: str, played: dict[str, rollout.Episodes]) -> figure.Figur
   """Draws where things go in the plane, a row for each thing and a column for each method."""
   goals = ogbench.goals(name)
   things = list(ogbench.positions(name, next(iter(played.values())).observations[0]))
-  drawing = figure.Figure(figsize=(3.2 * len(played), 3.2 * len(things)), layout='constrained')
+  drawing = figure.Figure(figsize=(3.2 * len(played), 3.2 * len(things)), layout='compressed')
   axes = drawing.subplots(len(things), len(played), squeeze=False, sharex='row', sharey='row')
   for column, (label, episodes) in zip(axes.T, played.items(), strict=True):
     for axis, thing in zip(column, things, strict=True):

@@ -16,13 +16,13 @@ def linear_path(x0: chex.Array, x1: chex.Array, t: chex.Array) -> tuple[chex.Arr
   Args:
     x0: noise (B, A).
     x1: data (B, A).
-    t: times (B, 1) in [0, 1].
+    t: times (B, 1), or one for all (), in [0, 1].
 
   Returns:
     Points x_t (B, A) and velocities (B, A).
   """
   chex.assert_equal_shape([x0, x1])
-  chex.assert_equal_rank([x0, t])
+  chex.assert_rank(t, {0, x0.ndim})
   return (1.0 - t) * x0 + t * x1, x1 - x0
 
 

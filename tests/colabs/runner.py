@@ -57,6 +57,7 @@ def execute(
     **os.environ,
     'IPYTHONDIR': str(jupyter / 'ipython'),
     'MPLBACKEND': 'agg',
+    'MUJOCO_GL': 'disabled',  # films take longer than all the rest
     'PATH': os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ['PATH']]),
     'PIP_NO_INDEX': '1',
     'PYTHONPATH': os.pathsep.join(filter(None, path)),

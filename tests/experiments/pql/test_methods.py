@@ -13,7 +13,7 @@ SPEC = agent.Spec(observation_dim=3, action_dim=2)
 
 def tiny(**changes):
   config = ogbench.get_config().agent
-  config.hidden_dims = (8, 8)
+  config.hidden_dims = (8,)
   config.flow_steps = 3
   config.update(changes)
   return config
@@ -74,7 +74,7 @@ class FlowLossTest(chex.TestCase):
     difference = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), gradients, off[1])
     self.assertGreater(float(max(jax.tree.leaves(difference))), 1e-4)
 
-  @parameterized.parameters('jacobian', 'strain', 'divergence', 'divergence_match')
+  @parameterized.parameters('jacobian', 'divergence_match')
   def test_probes_estimate_the_exact_penalty(self, form):
     config = lambda probes: tiny(pde={'form': form, 'num_probes': probes})
     exact, probed = (flow_gradients(config(n), size=256)[0][1] for n in (0, 64))
@@ -88,7 +88,7 @@ class FlowLossTest(chex.TestCase):
     chex.assert_trees_all_close(by_sum[1], by_mean[1], rtol=1e-4, atol=1e-6)
 
   def test_time_laws_have_the_expected_flow_loss(self):
-    nets = agent.networks(tiny(), SPEC)
+    nets = agent.networks(tiny(hidden_dims=(8, 8)), SPEC)
     params = nets.init_flow(jax.random.key(0))
     batch = batch_of(jax.random.key(1), size=4096)
 
