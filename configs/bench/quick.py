@@ -3,8 +3,8 @@
   python -m experiments.bench.main --config=configs/bench/quick.py
 
 47 seconds on 2 cores of an AMD EPYC. The networks reach 0.49 [0.47, 0.52] of the rate of a large
-matrix product; an update of PQL takes 1.12 times the operations and 1.11 [1.02, 1.19] times the time
-of one of FQL, and 57 [56, 60] updates of 3 seeds are done in a second.
+matrix product; an update of PQL takes 1.12 times the operations and 1.11 [1.02, 1.19] times the
+time of one of FQL, and 57 [56, 60] updates of 3 seeds are done in a second.
 """
 
 import ml_collections

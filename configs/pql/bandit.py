@@ -4,9 +4,9 @@ python -m experiments.pql.main --config=configs/pql/bandit.py
 python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes \
     --workdir=runs/pql/two_modes
 
-24 minutes on 2 cores of an AMD EPYC. ‖J‖_F² on the path falls from 11.9 ± 0.7 (FQL) to 1.4 ± 0.1 with
-λ = 0.1, and the distillation error from 0.007 ± 0.003 to 0.003 ± 0.001, while the energy distance to
-the data rises from 0.009 ± 0.003 to 0.022 ± 0.002.
+24 minutes on 2 cores of an AMD EPYC. ‖J‖_F² on the path falls from 11.9 ± 0.7 (FQL) to 1.4 ± 0.1
+with λ = 0.1, and the distillation error from 0.007 ± 0.003 to 0.003 ± 0.001, while the energy
+distance to the data rises from 0.009 ± 0.003 to 0.022 ± 0.002.
 """
 
 import ml_collections

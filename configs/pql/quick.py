@@ -2,9 +2,10 @@
 
   python -m experiments.pql.main --config=configs/pql/quick.py
 
-On 2 cores of an AMD EPYC 22 minutes: 4 to generate the data, 1.5 for the behaviour flow, 14 for PQL,
-and the rest for 600 episodes of evaluation. PQL's success is 0.29 [0.11, 0.48], that of the behaviour
-flow 0.01 [-0.02, 0.04], over 3 seeds of 50 episodes each. After half of the updates it is 0.19.
+On 2 cores of an AMD EPYC 22 minutes: 4 to generate the data, 1.5 for the behaviour flow, 14 for
+PQL, and the rest for 600 episodes of evaluation. PQL's success is 0.29 [0.11, 0.48], that of the
+behaviour flow 0.01 [-0.02, 0.04], over 3 seeds of 50 episodes each. After half of the updates it
+is 0.19.
 """
 
 import ml_collections
