@@ -156,7 +156,7 @@ def policies_at_work(run: app.Run, trained: Trained) -> dict[str, str]:
     }
   path = run.workdir / 'figures' / 'trajectories.png'
   plots.save(trajectories(name, played), path)
-  captions = {path.name: f'{count} episodes from above: solved in colour, others in grey.'}
+  captions = {path.name: f'{count} episodes from above, in metres: solved in blue, others in grey; the star is the goal.'}
   label = list(played)[-1]
   solved = np.flatnonzero(played[label].success)
   episode = int(solved[0]) if solved.size else 0
@@ -179,17 +179,24 @@ def trajectories(name: str, played: dict[str, rollout.Episodes]) -> figure.Figur
   """Draws where things go in the plane, a row for each thing and a column for each method."""
   goals = ogbench.goals(name)
   things = list(ogbench.positions(name, next(iter(played.values())).observations[0]))
-  drawing = figure.Figure(figsize=(3.2 * len(played), 3.2 * len(things)), layout='compressed')
+  drawing = figure.Figure(figsize=(3.2 * len(played), 3.2 * len(things)), layout='constrained')
   axes = drawing.subplots(len(things), len(played), squeeze=False, sharex='row', sharey='row')
-  for column, (label, episodes) in zip(axes.T, played.items(), strict=True):
-    for axis, thing in zip(column, things, strict=True):
-      for success, observations in zip(episodes.success, episodes.observations, strict=True):
-        where = ogbench.positions(name, observations)[thing]
-        axis.plot(*where[:, :2].T, color='C0' if success else '0.6', linewidth=1)
-        axis.plot(*where[0, :2], 'o', color='0.3', markersize=3)
-      if thing in goals:
-        axis.plot(*goals[thing][:2], '*', color='C3', markersize=12)
-      axis.set(aspect='equal', title=f'{label}: {thing}')
+  for row, thing in zip(axes, things, strict=True):
+    paths = {
+      label: [ogbench.positions(name, o)[thing][:, :2] for o in episodes.observations]
+      for label, episodes in played.items()
+    }
+    goal = goals[thing][None, :2] if thing in goals else np.zeros((0, 2))
+    everything = np.concatenate([goal, *(path for several in paths.values() for path in several)])
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    centre, half = (low + high) / 2, 0.55 * (high - low).max()
+    for axis, (label, episodes) in zip(row, played.items(), strict=True):
+      for success, path in zip(episodes.success, paths[label], strict=True):
+        axis.plot(*path.T, color='C0' if success else '0.6', linewidth=1)
+        axis.plot(*path[0], 'o', color='0.3', markersize=3)
+      axis.plot(*goal.T, '*', color='C3', markersize=12)
+      axis.set(title=f'{label}: {thing}', aspect='equal')
+      axis.set(xlim=centre[0] + half * np.array([-1, 1]), ylim=centre[1] + half * np.array([-1, 1]))
   return drawing
 
 
