@@ -156,7 +156,10 @@ def policies_at_work(run: app.Run, trained: Trained) -> dict[str, str]:
     }
   path = run.workdir / 'figures' / 'trajectories.png'
   plots.save(trajectories(name, played), path)
-  captions = {path.name: f'{count} episodes from above, in metres: solved in blue, others in grey; the star is the goal.'}
+  captions = {
+    path.name: f'{count} episodes from above, in metres: solved in blue, others in grey, from the '
+    'dots on; the star is the goal.'
+  }
   label = list(played)[-1]
   solved = np.flatnonzero(played[label].success)
   episode = int(solved[0]) if solved.size else 0
