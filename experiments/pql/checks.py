@@ -1,5 +1,6 @@
 """What a config must satisfy before anything is compiled or written."""
 
+import math
 from collections.abc import Collection
 
 import ml_collections
@@ -60,15 +61,16 @@ def _check_methods(config) -> None:
       raise ValueError(f'config.variants.{name} has the name of a method.')
     method = changes.get('method')
     _check_choice(f'variants.{name}.method', method, methods.METHODS)
-    if method != 'pql' and ('time' in changes or 'pde' in changes):
+    if method in ('bc_flow', 'fql') and ('time' in changes or 'pde' in changes):
       raise ValueError(
         f'config.variants.{name}: {method} has no time law and no penalty to change.'
       )
 
 
 def _check_claims(config) -> None:
-  for claim in config.claims:
-    if len(claim) != 4 or not isinstance(claim[3], (int, float)):
+  for claim in config.claims if isinstance(config.claims, tuple) else [config.claims]:
+    right = isinstance(claim, tuple) and len(claim) == 4 and isinstance(claim[3], (int, float))
+    if not right:
       raise ValueError(f'config.claims: not (method, baseline, metric, least gain): {claim}.')
     for name in claim[:2]:
       _check_choice('claims', name, [*methods.METHODS, *config.variants])
@@ -78,14 +80,15 @@ def _check_claims(config) -> None:
 def _check_values(config) -> None:
   flat = dict(_flatten(config))
   for name in POSITIVE:
-    _require(name, flat[name], flat[name] > 0, 'positive')
+    _require(name, flat[name], 0 < flat[name] < math.inf, 'positive')
   for name in NOT_NEGATIVE:
-    _require(name, flat[name], flat[name] >= 0, 'zero or more')
+    _require(name, flat[name], 0 <= flat[name] < math.inf, 'zero or more')
   _require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
   for name in UNIT_INTERVAL:
     _require(name, flat[name], 0 <= flat[name] <= 1, 'in [0, 1]')
   for width in flat['agent.hidden_dims']:
-    _require('agent.hidden_dims', flat['agent.hidden_dims'], width > 0, 'positive widths')
+    right = isinstance(width, int) and width > 0
+    _require('agent.hidden_dims', flat['agent.hidden_dims'], right, 'positive widths')
   for name, choices in CHOICES.items():
     _check_choice(name, flat[name], choices)
 

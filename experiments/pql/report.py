@@ -121,12 +121,16 @@ def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> lis
   for row in [row for row in rows if row['metric'] == 'success'][:1]:
     budget += f' Success is of {row["n"] // row["seeds"]} episodes a seed, after the last update.'
   sections = [f'Data: {facts}.', budget, tables.table(rows)]
-  if claims:
+  if config.claims:
     lines = [
       f'- {"PASS" if claim["passed"] else "FAIL"}: {claim["method"]}, {claim["metric"]}: '
       f'{tables.estimate(claim)}'
       for claim in claims
     ]
+    tested = {(claim['method'], claim['metric']) for claim in claims}
+    for name, baseline, metric, _ in config.claims:
+      if (f'{name} against {baseline}', f'gain in {metric}') not in tested:
+        lines.append(f'- not tested: {name} against {baseline}, gain in {metric}')
     rule = 'Gains are paired by seed, positive where better. A pass has its interval above 0'
     least = {claim['least'] for claim in claims}
     rule += f', and a mean of at least {max(least):g} where asked.' if any(least) else '.'

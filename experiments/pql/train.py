@@ -48,6 +48,8 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
       if (found := checkpoints.restore(state)) is None:
         raise checkpoint.CheckpointError(f'{workdir}: nothing trained to evaluate')
       step, state = found
+      if step < config.steps:
+        raise checkpoint.CheckpointError(f'{workdir}: only {step} of {config.steps} updates done')
       if score:
         write_scores(writer, step, score(method, state.params))
       return

@@ -20,6 +20,8 @@ from lib.nn import trees
 from lib.train import checkpoint, console, loop, signals
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+_REFUSED = (checkpoint.CheckpointError, jsonl.MalformedError)
+_FAILURES = (RuntimeError, MemoryError)  # a worker died, jax has begun; no memory
 _MACHINE_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -65,17 +67,17 @@ def main(
             _write_facts(this, argv)
       except KeyboardInterrupt:
         return _fail('stopped by SIGINT', 130)
-      except (ValueError, OSError, RuntimeError) as error:  # the last: a worker died, jax has begun
-        failed = isinstance(error, RuntimeError) or getattr(error, 'errno', 0) in _MACHINE_FAILS
+      except (ValueError, OSError, *_FAILURES) as error:
+        failed = isinstance(error, _FAILURES) or getattr(error, 'errno', 0) in _MACHINE_FAILS
         return _fail(error, 4 if failed else 2)
       stack.enter_context(signals.handled())
       train(this, prepared)
-  except (checkpoint.CheckpointError, jsonl.MalformedError, OSError) as error:
-    return _fail(error, 4 if isinstance(error, OSError) else 2)
+  except (*_REFUSED, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
+    return _fail(error, 2 if isinstance(error, _REFUSED) else 4)
   except loop.Diverged as error:
     return _fail(f'{error}; the checkpoint before it is kept', 3)
   except signals.Stopped as error:
-    return _fail(f'{error} after saving; the same command goes on', 128 + error.signum)
+    return _fail(f'{error}; the same command goes on', 128 + error.signum)
   console.say(f'Done: {this.workdir}')
   return 0
 

@@ -25,8 +25,7 @@ def learning_curves(
     curves: by metric, method and step, one number a seed (S,).
     columns: panels side by side.
   """
-  fullest = sorted(curves.values(), key=len, reverse=True)  # first, for the order of the methods
-  names = list(dict.fromkeys(name for methods in fullest for name in methods))
+  names = list(dict.fromkeys(n for ms in sorted(curves.values(), key=len)[::-1] for n in ms))
   rows, columns = -(-len(curves) // columns), min(columns, len(curves))
   drawing = figure.Figure(figsize=(4 * columns, 3 * rows), layout='constrained')
   axes = drawing.subplots(rows, columns, squeeze=False).flat

@@ -319,6 +319,8 @@ class FailureTest(AppTest):
 
   @parameterized.parameters(
     (OSError(errno.ENOSPC, 'full'), 4),
+    (MemoryError('too large'), 4),
+    (jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'), 4),
     (OSError(errno.EDQUOT, 'quota'), 4),
     (OSError(errno.EIO, 'broken'), 4),
     (KeyboardInterrupt(), 130),
@@ -339,7 +341,7 @@ class FailureTest(AppTest):
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     self.train.side_effect = train
     self.assertEqual(self.start(), code)
-    self.assertIn(f'stopped by {signum.name} after saving', self.error)
+    self.assertIn(f'stopped by {signum.name}; the same', self.error)
     self.assertEqual([signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)], before)
     self.train.side_effect = None
     self.assertEqual(self.start(), 0)
