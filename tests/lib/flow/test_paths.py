@@ -195,7 +195,10 @@ class GaussianTest(chex.TestCase):
 
   @settings(max_examples=25, deadline=None)
   @given(
-    time=st.floats(0, 0.99), std=st.floats(0, 3), weight=st.floats(0, 10), other=st.floats(-5, 5)
+    time=st.floats(0, 0.99, allow_subnormal=False),
+    std=st.floats(0, 3, allow_subnormal=False),
+    weight=st.floats(0, 10, allow_subnormal=False),
+    other=st.floats(-5, 5, allow_subnormal=False),
   )
   def test_no_other_rate_does_better(self, time, std, weight, other):
     # E (u - (x_1 - x_0))² over the Gaussian path, for u = μ + c (x - t μ), up to a constant in c.
