@@ -1,7 +1,7 @@
 r"""The mechanism on a synthetic bandit: λ × time law on eight Gaussian modes, 5 seeds.
 
-python -m experiments.pql.main --config=configs/pql/bandit.py
-python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes \
+  python -m experiments.pql.main --config=configs/pql/bandit.py
+  python -m experiments.pql.main --config=configs/pql/bandit.py --config.data.env=two_modes \
     --workdir=runs/pql/two_modes
 
 24 minutes on 2 cores of an AMD EPYC. ‖J‖_F² on the path falls from 11.9 ± 0.7 (FQL) to 1.4 ± 0.1

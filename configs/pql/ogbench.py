@@ -60,9 +60,8 @@ def get_config() -> ml_collections.ConfigDict:
   agent.time.importance_weight = False  # weigh by 1/p(t): Beta as a proposal, the objective uniform
   agent.pde = ml_collections.ConfigDict()
   agent.pde.weight = 1e-2  # λ
-  agent.pde.form = (
-    'jacobian'  # jacobian | strain | divergence | divergence_match | material | continuity
-  )
+  # jacobian | strain | divergence | divergence_match | material | continuity
+  agent.pde.form = 'jacobian'
   agent.pde.num_probes = 1  # 0: exact
   agent.pde.reduction = 'mean'  # over action dimensions: mean | sum
   config.agent = agent

@@ -38,6 +38,11 @@ class Data(NamedTuple):
   facts: dict[str, Any]  # for the report
 
   @property
+  def summary(self) -> str:
+    """The facts in one line."""
+    return ', '.join(f'{name} {fact}' for name, fact in self.facts.items())
+
+  @property
   def spec(self) -> agent.Spec:
     """What the networks need to know."""
     return agent.Spec(self.train['observations'].shape[1], self.train['actions'].shape[1])

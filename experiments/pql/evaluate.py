@@ -80,18 +80,26 @@ def mechanism(
   field = lambda a: method.behaviour(params, observations, a, path.times)
   metrics = {
     'flow_loss': losses.flow_matching_loss(field(path.points), path.velocities),
-    'jacobian_sq': jnp.mean(regularizers.frobenius_sq_exact(field, path.points)),
-    'spectral_norm_max': jnp.max(
-      bounds.spectral_norm_power_iteration(field, path.points, power_key, POWER_ITERATIONS)
-    ),
+    **jacobian_norms(field, path.points, power_key),
   }
   if method.one_step is not None:
     noise = jax.random.normal(noise_key, actions.shape)
-    teacher = _flow_samples(method, params, observations, noise, config.agent.flow_steps)
+    teacher = bc_flow.integrate_flow(
+      method.behaviour, params, observations, noise, config.agent.flow_steps
+    )
     metrics['distillation_error'] = jnp.mean(
-      (method.one_step(params, observations, noise) - jnp.clip(teacher, -1.0, 1.0)) ** 2
+      (method.one_step(params, observations, noise) - teacher) ** 2
     )
   return metrics
+
+
+def jacobian_norms(f: regularizers.Map, points: chex.Array, key: chex.PRNGKey) -> agent.Metrics:
+  """The mean ‖∂f/∂a‖_F² over points (B, A), and the largest spectral norm among them."""
+  spectral = bounds.spectral_norm_power_iteration(f, points, key, POWER_ITERATIONS)
+  return {
+    'jacobian_sq': jnp.mean(regularizers.frobenius_sq_exact(f, points)),
+    'spectral_norm_max': jnp.max(spectral),
+  }
 
 
 def bandit_law(
@@ -115,7 +123,7 @@ def bandit_law(
 
   noise = jax.random.normal(flow_key, batch['actions'].shape)
   metrics = {
-    f'energy_distance_euler_{k}': distance(_flow_samples(method, params, observations, noise, k))
+    f'energy_distance_euler_{k}': distance(flow_samples(method, params, observations, noise, k))
     for k in EULER_STEPS
   }
   if method.one_step is not None:
@@ -175,7 +183,8 @@ def _seeds_as_one(method: agent.Method, base_seed: int, num_seeds: int, episodes
   return act
 
 
-def _flow_samples(method, params, observations, noise, num_steps: int) -> chex.Array:
+def flow_samples(method, params, observations, noise, num_steps: int) -> chex.Array:
+  """Euler steps of the behaviour flow from noise (B, A), before clipping."""
   field = lambda a, t: method.behaviour(params, observations, a, t)
   return integrate.euler(field, noise, num_steps)
 

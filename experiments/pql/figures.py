@@ -13,7 +13,6 @@ from experiments.pql.data import Data
 from experiments.pql.methods import agent, bc_flow
 from lib.envs import evaluate as rollout
 from lib.envs import ogbench, render, seeding
-from lib.flow import bounds, integrate, regularizers
 from lib.train import app, checkpoint, console
 from lib.train import figures as plots
 
@@ -81,18 +80,15 @@ def jacobian_along_path(trained: Trained, batch: agent.Batch) -> figure.Figure:
     column = jnp.full((actions.shape[0], 1), time)
     path = bc_flow.interpolate(actions, column, jax.random.key(0))
     f = lambda a: method.behaviour(params, observations, a, column)
-    spectral = bounds.spectral_norm_power_iteration(
-      f, path.points, jax.random.key(1), evaluate.POWER_ITERATIONS
-    )
-    return jnp.mean(regularizers.frobenius_sq_exact(f, path.points)), jnp.max(spectral)
+    return evaluate.jacobian_norms(f, path.points, jax.random.key(1))
 
   drawing = figure.Figure(figsize=(9, 3.5), layout='constrained')
   axes = drawing.subplots(1, 2)
   for number, (name, (method, params)) in enumerate(trained.items()):
     over_times = lambda p, m=method: jax.lax.map(lambda t: norms(m, p, t), jnp.asarray(times))
-    for axis, values in zip(
-      axes, jax.jit(functools.partial(jax.lax.map, over_times))(params), strict=True
-    ):
+    curves = jax.jit(functools.partial(jax.lax.map, over_times))(params)
+    for axis, metric in zip(axes, ('jacobian_sq', 'spectral_norm_max'), strict=True):
+      values = curves[metric]
       color, style = f'C{number % 10}', '-' if number < len(trained) / 2 else '--'
       axis.plot(times, values.mean(axis=0), style, color=color, label=name)
       axis.fill_between(times, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15)
@@ -108,8 +104,8 @@ def bandit_samples(trained: Trained, batch: agent.Batch, num_steps: int) -> figu
   noise = jax.random.normal(jax.random.key(0), (len(observations), 2))
   drawing, axes = _grid(2, trained)
   for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
-    field = lambda a, t, m=method, p=params: m.behaviour(p, observations, a, t)
-    kinds = {f'flow, {num_steps} steps': integrate.euler(field, noise, num_steps)}
+    samples = evaluate.flow_samples(method, params, observations, noise, num_steps)
+    kinds = {f'flow, {num_steps} steps': samples}
     if method.one_step is not None:
       kinds['one step'] = method.one_step(params, observations, noise)
     for axis, (kind, actions) in zip(column, kinds.items(), strict=False):

@@ -43,10 +43,10 @@ def is_finished(run: app.Run, name: str) -> bool:
 def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
   """Writes results.json, report.md and the figures from what the methods left in the workdir."""
   all_scores = {name: scores(run, name) for name in run.config.methods}
-  rows = _final_rows(run, all_scores)
+  losses = {name: scores(run, name, 'train') for name in run.config.methods}
+  rows = _final_rows(run, all_scores, losses)
   claims = _claim_rows(run, all_scores)
   report.write_results(run, rows + claims)
-  losses = {name: scores(run, name, 'train') for name in run.config.methods}
   captions = {
     'learning_curves.png': 'Scores while training; thin lines are seeds.',
     'losses.png': 'Losses while training, means over each chunk of updates; thin lines are seeds.',
@@ -70,8 +70,10 @@ def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
   )
 
 
-def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]:
-  """A row a method and metric, at the last score."""
+def _final_rows(
+  run: app.Run, all_scores: dict[str, Scores], losses: dict[str, Scores]
+) -> list[tables.Row]:
+  """A row a method and metric, at the last score, and one for its speed."""
   config, rows = run.config, []
   for name, by_metric in all_scores.items():
     for metric in [metric for metric in BETTER if metric in by_metric]:
@@ -84,7 +86,7 @@ def _final_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]
       rows.append(
         tables.row(name, metric, estimate, n=n, seeds=seeds, better=BETTER[metric], **keys)
       )
-    speeds = list(scores(run, name, 'train')['steps_per_second'].values())
+    speeds = list(losses[name]['steps_per_second'].values())
     median = intervals.Interval(float(np.median(speeds)), np.nan, np.nan, 'median of chunks')
     count = len(speeds)
     rows.append(
@@ -113,14 +115,13 @@ def _claim_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]
 
 def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> list[str]:
   config = run.config
-  facts = ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items())
   budget = (
     f'{config.steps:,} updates of {config.batch_size} transitions, {config.num_seeds} seed(s). '
     'Means with 95 % intervals over seeds.'
   )
   for row in [row for row in rows if row['metric'] == 'success'][:1]:
     budget += f' Success is of {row["n"] // row["seeds"]} episodes a seed, after the last update.'
-  sections = [f'Data: {facts}.', budget, tables.table(rows)]
+  sections = [f'Data: {dataset.summary}.', budget, tables.table(rows)]
   if config.claims:
     lines = [
       f'- {"PASS" if claim["passed"] else "FAIL"}: {claim["method"]}, {claim["metric"]}: '

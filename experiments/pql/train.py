@@ -23,10 +23,15 @@ def prepare(config: ml_collections.ConfigDict) -> data.Data:
 
 def train(run: app.Run, dataset: data.Data) -> None:
   """Trains and scores every method under one budget, then writes the report."""
-  console.say('data: ' + ', '.join(f'{name} {fact}' for name, fact in dataset.facts.items()))
+  console.say(f'data: {dataset.summary}')
   first = jax.process_index() == 0  # of several hosts, one scores and reports
-  with evaluate.scorer(run.config, dataset) if first else contextlib.nullcontext() as score:
-    for name in run.config.methods:
+  pending = [
+    name for name in run.config.methods if run.config.eval_only or not report.is_finished(run, name)
+  ]
+  # The environments take time and memory: none where nothing is left to score.
+  scores = first and pending
+  with evaluate.scorer(run.config, dataset) if scores else contextlib.nullcontext() as score:
+    for name in pending:
       train_method(run, name, dataset, score)
   trained = figures.restore(run, dataset.spec)
   if first:
@@ -36,8 +41,6 @@ def train(run: app.Run, dataset: data.Data) -> None:
 def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Score | None) -> None:
   """Trains one method, all seeds at once, in WORKDIR/NAME, and scores it on the way."""
   config, workdir = run.config, run.workdir / name
-  if report.is_finished(run, name) and not config.eval_only:
-    return
   method = methods.make(config, name, dataset.spec)
   keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
   init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
