@@ -53,6 +53,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.chunk_steps = 500
   config.checkpoint_every = 2_000
   config.eval_every = 6_000
+  config.score_last = 1
   config.agent.hidden_dims = (128, 128)
   config.agent.learning_rate = 1e-3
   config.agent.alpha = 10.0

@@ -42,6 +42,17 @@ def get_config() -> ml_collections.ConfigDict:
   config.eval_episodes = 50
   config.eval_envs = 16  # environments that step side by side
 
+  config.eval_from = 0  # updates before the first score
+  config.score_last = 3  # success is the mean of the last so many scores
+
+  config.online = ml_collections.ConfigDict()  # fine-tuning with the environment, after `steps`
+  config.online.steps = 0  # further updates
+  config.online.chunk_steps = 200  # updates in one compiled call, before which ...
+  config.online.episodes = 1  # ... each seed plays this many episodes
+  config.online.capacity = 100_000  # steps that each seed keeps beside the data set
+  config.online.balanced = False  # half of a batch from each; otherwise uniform from both together
+  config.online.eval_every = 10_000
+
   agent = ml_collections.ConfigDict()
   agent.hidden_dims = (512, 512, 512, 512)
   agent.critic_layer_norm = True
@@ -53,6 +64,21 @@ def get_config() -> ml_collections.ConfigDict:
   agent.polyak_step = 0.005
   agent.alpha = 300.0  # weight of the distillation loss
   agent.flow_steps = 10
+  agent.iql = ml_collections.ConfigDict()
+  agent.iql.expectile = 0.9
+  agent.iql.inverse_temperature = 1.0
+  agent.ifql = ml_collections.ConfigDict()
+  agent.ifql.num_samples = 32  # of which the critics choose one
+  agent.fawac = ml_collections.ConfigDict()
+  agent.fawac.inverse_temperature = 1.0
+  agent.fbrac = ml_collections.ConfigDict()
+  agent.fbrac.alpha = 100.0  # weight of flow matching
+  agent.rebrac = ml_collections.ConfigDict()
+  agent.rebrac.actor_penalty = 1.0
+  agent.rebrac.critic_penalty = 0.0
+  agent.rebrac.policy_noise = 0.2  # on the target's action
+  agent.rebrac.noise_clip = 0.5
+  agent.rebrac.actor_every = 2
   agent.time = ml_collections.ConfigDict()
   agent.time.law = 'beta'  # uniform | beta
   agent.time.a = 2.0

@@ -25,6 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.chunk_steps = 500
   config.checkpoint_every = 2_500
   config.eval_every = 20_000
+  config.score_last = 1
   config.agent.hidden_dims = (256, 256)
   config.agent.learning_rate = 1e-3
   config.agent.polyak_step = 0.02

@@ -11,6 +11,7 @@ import numpy as np
 MODE_RADIUS = 0.8
 MODE_STD = 0.05
 NUM_MODES = 8
+_ANGLES = 2 * np.pi * np.arange(NUM_MODES) / NUM_MODES
 
 
 class Bandit(NamedTuple):
@@ -18,10 +19,12 @@ class Bandit(NamedTuple):
 
   Attributes:
     sample: `sample(size, seed) -> transitions`.
+    centres: `centres(observations (B, o)) -> (B, K, A)`, of the behaviour's modes.
     reward: `reward(observations, actions) -> rewards`, over the last axis; None: there is none.
   """
 
   sample: Callable[[int, int], dict[str, np.ndarray]]
+  centres: Callable
   reward: Callable | None
 
 
@@ -36,8 +39,8 @@ def eight_modes(size: int, seed: int) -> dict[str, np.ndarray]:
     Transitions with observations (N, 1) and actions (N, 2).
   """
   rng = np.random.default_rng(seed)
-  angle = 2 * np.pi * rng.integers(NUM_MODES, size=size) / NUM_MODES
-  return _transitions(np.zeros((size, 1)), _around(angle, rng), np.zeros(size))
+  angle = _ANGLES[rng.integers(NUM_MODES, size=size)]
+  return _transitions(np.zeros((size, 1)), _scattered(angle, rng), np.zeros(size))
 
 
 def two_modes(size: int, seed: int) -> dict[str, np.ndarray]:
@@ -56,8 +59,18 @@ def two_modes(size: int, seed: int) -> dict[str, np.ndarray]:
   rng = np.random.default_rng(seed)
   angle = 2 * np.pi * rng.random(size)
   observations = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-  actions = _around(angle + np.pi * rng.integers(2, size=size), rng)
+  actions = _scattered(angle + np.pi * rng.integers(2, size=size), rng)
   return _transitions(observations, actions, alignment(observations, actions))
+
+
+def circle(observations):
+  """The modes of `eight_modes`, the same everywhere."""
+  return np.broadcast_to(_around(_ANGLES), (len(observations), NUM_MODES, 2))
+
+
+def poles(observations):
+  """The modes of `two_modes`, ±0.8 e."""
+  return MODE_RADIUS * np.array([1.0, -1.0])[:, None] * observations[:, None]
 
 
 def alignment(observations, actions):
@@ -66,13 +79,17 @@ def alignment(observations, actions):
 
 
 BANDITS = {
-  'eight_modes': Bandit(eight_modes, None),
-  'two_modes': Bandit(two_modes, alignment),
+  'eight_modes': Bandit(eight_modes, circle, None),
+  'two_modes': Bandit(two_modes, poles, alignment),
 }
 
 
-def _around(angle: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  centre = MODE_RADIUS * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+def _around(angle: np.ndarray) -> np.ndarray:
+  return MODE_RADIUS * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+
+
+def _scattered(angle: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+  centre = _around(angle)
   return centre + MODE_STD * rng.standard_normal(centre.shape)
 
 

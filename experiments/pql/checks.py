@@ -3,10 +3,11 @@
 import math
 from collections.abc import Collection
 
+import jax
 import ml_collections
 
 from experiments.pql import data, methods, report
-from experiments.pql.methods import fql, pql
+from experiments.pql.methods import agent, pql
 
 POSITIVE = (
   'num_seeds',
@@ -17,16 +18,39 @@ POSITIVE = (
   'checkpoint_every',
   'eval_every',
   'eval_envs',
+  'score_last',
+  'online.chunk_steps',
+  'online.episodes',
+  'online.capacity',
+  'online.eval_every',
   'agent.learning_rate',
   'agent.num_critics',
   'agent.flow_steps',
   'agent.time.a',
   'agent.time.b',
+  'agent.ifql.num_samples',
+  'agent.rebrac.actor_every',
 )
-NOT_NEGATIVE = ('seed', 'eval_episodes', 'agent.alpha', 'agent.pde.weight', 'agent.pde.num_probes')
+NOT_NEGATIVE = (
+  'seed',
+  'eval_episodes',
+  'eval_from',
+  'online.steps',
+  'agent.alpha',
+  'agent.pde.weight',
+  'agent.pde.num_probes',
+  'agent.iql.inverse_temperature',
+  'agent.fawac.inverse_temperature',
+  'agent.fbrac.alpha',
+  'agent.rebrac.actor_penalty',
+  'agent.rebrac.critic_penalty',
+  'agent.rebrac.policy_noise',
+  'agent.rebrac.noise_clip',
+)
+OPEN_UNIT_INTERVAL = ('agent.iql.expectile',)
 UNIT_INTERVAL = ('agent.discount', 'agent.polyak_step')
 CHOICES = {
-  'agent.q_aggregation': fql.AGGREGATIONS,
+  'agent.q_aggregation': agent.AGGREGATIONS,
   'agent.time.law': pql.TIME_LAWS,
   'agent.pde.form': pql.FORMS,
   'agent.pde.reduction': pql.REDUCTIONS,
@@ -42,6 +66,7 @@ def check(config: ml_collections.ConfigDict) -> None:
       f'config.checkpoint_every and config.eval_every must be multiples of chunk_steps, got '
       f'{config.checkpoint_every}, {config.eval_every} and {config.chunk_steps}.'
     )
+  _check_online(config)
   for name in config.variants:
     try:
       _check_values(methods.with_variant(config, name))
@@ -49,6 +74,19 @@ def check(config: ml_collections.ConfigDict) -> None:
       raise ValueError(f'config.variants.{name}: {error}') from error
   _check_claims(config)
   data.check(config.data)
+
+
+def _check_online(config) -> None:
+  online = config.online
+  if online.eval_every % online.chunk_steps:
+    raise ValueError(
+      f'config.online.eval_every must be a multiple of online.chunk_steps, got '
+      f'{online.eval_every} and {online.chunk_steps}.'
+    )
+  if online.steps and config.data.source not in ('generate', 'npz'):
+    raise ValueError(f'config.online.steps: {config.data.source} data have no environment.')
+  if online.steps and jax.process_count() > 1:
+    raise ValueError('config.online.steps: fine-tuning runs on one host.')
 
 
 def _check_methods(config) -> None:
@@ -61,7 +99,7 @@ def _check_methods(config) -> None:
       raise ValueError(f'config.variants.{name} has the name of a method.')
     method = changes.get('method')
     _check_choice(f'variants.{name}.method', method, methods.METHODS)
-    if method in ('bc_flow', 'fql') and ('time' in changes or 'pde' in changes):
+    if method != 'pql' and ('time' in changes or 'pde' in changes):
       raise ValueError(
         f'config.variants.{name}: {method} has no time law and no penalty to change.'
       )
@@ -86,6 +124,8 @@ def _check_values(config) -> None:
   _require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
   for name in UNIT_INTERVAL:
     _require(name, flat[name], 0 <= flat[name] <= 1, 'in [0, 1]')
+  for name in OPEN_UNIT_INTERVAL:
+    _require(name, flat[name], 0 < flat[name] < 1, 'in (0, 1)')
   for width in flat['agent.hidden_dims']:
     right = isinstance(width, int) and width > 0
     _require('agent.hidden_dims', flat['agent.hidden_dims'], right, 'positive widths')

@@ -20,6 +20,7 @@ from experiments.pql import bandit
 from experiments.pql.methods import agent
 from lib.envs import collect, ogbench, ogbench_recipes
 from lib.io import checks, files, hdf5, manifest, npz, progress
+from lib.rl import batches
 
 _ACTION_LIMIT = 1 - 1e-5
 _PACKAGES = ('ogbench', 'mujoco', 'dm_control', 'gymnasium', 'numpy', 'scipy')
@@ -27,7 +28,8 @@ _PACKAGES = ('ogbench', 'mujoco', 'dm_control', 'gymnasium', 'numpy', 'scipy')
 
 class Data(NamedTuple):
   """Transitions, float32: `observations` (n, o), `actions` (n, a) and `next_observations` (n, o);
-  `rewards`, `masks` and `terminals`, each (n,).
+  `rewards`, `masks` and `terminals`, each (n,). The training set also has `next_actions` (n, a)
+  and `next_action_masks` (n,), as `lib.rl.batches.next_actions`.
 
   A mask is 0 where the task is solved and nothing is bootstrapped; a terminal is 1 at the end of a
   stored episode, whatever ended it.
@@ -250,6 +252,9 @@ def _sample_bandit(config: Any) -> Data:
 def _finish(config: Any, train: dict, val: dict | None, origin: str) -> Data:
   train = _plain(train)
   val = _plain(val) if val else None
+  train['next_actions'], train['next_action_masks'] = map(
+    np.asarray, batches.next_actions(train['actions'], train['terminals'])
+  )
   facts = {
     'source': config.source,
     'env': config.env,

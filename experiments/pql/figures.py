@@ -8,15 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib import figure
 
-from experiments.pql import evaluate, methods
+from experiments.pql import evaluate, methods, online
 from experiments.pql.data import Data
-from experiments.pql.methods import agent, bc_flow
+from experiments.pql.methods import agent
 from lib.envs import evaluate as rollout
 from lib.envs import ogbench, render, seeding
 from lib.train import app, checkpoint, console
 from lib.train import figures as plots
 
-NUM_TIMES = 21
 NUM_SAMPLES = 500
 NUM_EPISODES = 8
 NEAR = 0.2  # distance of states whose actions are drawn over the field at one state
@@ -34,20 +33,21 @@ def draw(run: app.Run, dataset: Data, trained: Trained) -> dict[str, str]:
     A caption for each file.
   """
   held_out = evaluate.held_out(dataset, NUM_SAMPLES)
-  pictures: dict[str, tuple[figure.Figure, str]] = {
-    'jacobian.png': (
-      jacobian_along_path(trained, held_out),
-      'The Jacobian of the behaviour flow along the path from noise (0) to held-out actions (1); '
-      'bands span the seeds.',
+  flows = {name: (method, params) for name, (method, params) in trained.items() if method.flow}
+  pictures: dict[str, tuple[figure.Figure, str]] = {}
+  if flows:
+    pictures['jacobian.png'] = (
+      jacobian_along_path(flows, held_out),
+      'The Jacobian of the flow along the path from noise (0) to held-out actions (1); bands span '
+      'the seeds.',
     )
-  }
-  if run.config.data.source == 'synthetic':
+  if flows and run.config.data.source == 'synthetic':
     pictures['samples.png'] = (
-      bandit_samples(trained, held_out, run.config.agent.flow_steps),
+      bandit_samples(flows, held_out, run.config.agent.flow_steps),
       'Held-out actions (grey), the flow (top) and the policy distilled from it (bottom); seed 0.',
     )
     pictures['field.png'] = (
-      bandit_fields(trained, held_out),
+      bandit_fields(flows, held_out),
       'The direction of the velocity field u(s, a, t) at one state, coloured by speed from low '
       '(blue) to high (yellow); held-out actions in grey; seed 0.',
     )
@@ -62,36 +62,28 @@ def draw(run: app.Run, dataset: Data, trained: Trained) -> dict[str, str]:
 
 def restore(run: app.Run, spec: agent.Spec) -> Trained:
   """Reads the trained parameters of every method; all hosts must call it together."""
-  return {
-    name: (
-      methods.make(run.config, name, spec),
-      checkpoint.restore(run.workdir / name)[1]['params'],
-    )
-    for name in run.config.methods
-  }
+  trained = {}
+  for name in run.config.methods:
+    method = methods.make(run.config, name, spec)
+    trained[name] = method, checkpoint.restore(run.workdir / name)[1]['params']
+    if run.config.online.steps:
+      tuned = checkpoint.restore(run.workdir / online.phase(name))[1]['agent']
+      trained[online.phase(name)] = method, tuned['params']
+  return trained
 
 
 def jacobian_along_path(trained: Trained, batch: agent.Batch) -> figure.Figure:
   """Draws the mean ‖J‖_F² and the largest ‖J‖₂ over the path's points, by time and method."""
-  times = np.linspace(0.0, 1.0, NUM_TIMES)
-  actions, observations = batch['actions'], batch['observations']
-
-  def norms(method, params, time):
-    column = jnp.full((actions.shape[0], 1), time)
-    path = bc_flow.interpolate(actions, column, jax.random.key(0))
-    f = lambda a: method.behaviour(params, observations, a, column)
-    return evaluate.jacobian_norms(f, path.points, jax.random.key(1))
-
   drawing = figure.Figure(figsize=(9, 3.5), layout='constrained')
   axes = drawing.subplots(1, 2)
   for number, (name, (method, params)) in enumerate(trained.items()):
-    over_times = lambda p, m=method: jax.lax.map(lambda t: norms(m, p, t), jnp.asarray(times))
-    curves = jax.jit(functools.partial(jax.lax.map, over_times))(params)
+    along_path = lambda p, m=method: evaluate.norms_along_path(m, p, batch)
+    times, curves = jax.jit(functools.partial(jax.lax.map, along_path))(params)
     for axis, metric in zip(axes, ('jacobian_sq', 'spectral_norm_max'), strict=True):
       values = curves[metric]
       color, style = f'C{number % 10}', '-' if number < len(trained) / 2 else '--'
-      axis.plot(times, values.mean(axis=0), style, color=color, label=name)
-      axis.fill_between(times, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15)
+      axis.plot(times[0], values.mean(axis=0), style, color=color, label=name)
+      axis.fill_between(times[0], values.min(axis=0), values.max(axis=0), color=color, alpha=0.15)
   for axis, title in zip(axes, ('mean $\\|J\\|_F^2$', 'largest $\\|J\\|_2$'), strict=True):
     axis.set(title=title, xlabel='time $t$', yscale='log')
   _legend_below(drawing)
@@ -126,7 +118,7 @@ def bandit_fields(trained: Trained, batch: agent.Batch) -> figure.Figure:
   for column, (method, params) in zip(axes.T, _first_seed(trained), strict=True):
     for axis, time in zip(column, FIELD_TIMES, strict=True):
       states = jnp.broadcast_to(state, (len(points), state.shape[1]))
-      u = np.asarray(method.behaviour(params, states, points, jnp.full((len(points), 1), time)))
+      u = np.asarray(method.flow(params, states, points, jnp.full((len(points), 1), time)))
       speed = np.linalg.norm(u, axis=1)
       axis.scatter(*nearby.T, s=1, color='0.85')
       axis.quiver(*points.T, *(u / speed[:, None]).T, speed, cmap='viridis', pivot='mid', scale=22)
@@ -143,7 +135,9 @@ def policies_at_work(run: app.Run, trained: Trained) -> dict[str, str]:
     played = {
       label: rollout.run_episodes(
         pool,
-        evaluate.rollout_policy(config, method, params),
+        evaluate.rollout_policy(
+          method, params, config.seed, config.num_seeds, config.eval_episodes
+        ),
         count,
         config.seed,
         record=True,

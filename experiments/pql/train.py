@@ -6,13 +6,21 @@ import functools
 import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
 
-from experiments.pql import checks, data, evaluate, figures, methods, report
+from experiments.pql import checks, data, evaluate, figures, methods, online, report
+from lib.envs import evaluate as rollout
 from lib.rl import batches
 from lib.train import app, checkpoint, console, devices, loop, metrics
 
-SAMPLED = ('observations', 'actions', 'rewards', 'masks', 'next_observations')
+SAMPLED = (
+  'observations',
+  'actions',
+  'rewards',
+  'masks',
+  'next_observations',
+  'next_actions',
+  'next_action_masks',
+)
 
 
 def prepare(config: ml_collections.ConfigDict) -> data.Data:
@@ -30,21 +38,30 @@ def train(run: app.Run, dataset: data.Data) -> None:
   ]
   # The environments take time and memory: none where nothing is left to score.
   scores = first and pending
-  with evaluate.scorer(run.config, dataset) if scores else contextlib.nullcontext() as score:
+  with evaluate.environments(run.config) if scores else contextlib.nullcontext() as pool:
+    score = evaluate.scorer(run.config, dataset, pool) if scores else None
     for name in pending:
-      train_method(run, name, dataset, score)
+      train_method(run, name, dataset, pool, score)
   trained = figures.restore(run, dataset.spec)
   if first:
     report.write(run, dataset, trained)
 
 
-def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Score | None) -> None:
+def train_method(
+  run: app.Run,
+  name: str,
+  dataset: data.Data,
+  pool: rollout.EnvPool | None,
+  score: evaluate.Score | None,
+) -> None:
   """Trains one method, all seeds at once, in WORKDIR/NAME, and scores it on the way."""
   config, workdir = run.config, run.workdir / name
   method = methods.make(config, name, dataset.spec)
   keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
-  init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  split = functools.partial(jax.random.split, num=3)
+  init_keys, train_keys, online_keys = jax.vmap(split, out_axes=1)(keys)
   state = jax.jit(jax.vmap(method.init))(init_keys)
+  rows = {column: dataset.train[column] for column in SAMPLED}
   checkpoints = checkpoint.Checkpoints(workdir)
   with metrics.Writer(workdir) as writer:
     if config.eval_only:
@@ -54,12 +71,12 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
       if step < config.steps:
         raise checkpoint.CheckpointError(f'{workdir}: only {step} of {config.steps} updates done')
       if score:
-        write_scores(writer, step, score(method, state.params))
+        evaluate.write_scores(writer, step, score(method, state.params))
       return
     trained = loop.chunks(
       method.update,
       functools.partial(batches.sample_batch, batch_size=config.batch_size),
-      {column: dataset.train[column] for column in SAMPLED},
+      rows,
       state,
       train_keys,
       num_steps=config.steps,
@@ -70,15 +87,10 @@ def train_method(run: app.Run, name: str, dataset: data.Data, score: evaluate.Sc
     )
     with contextlib.closing(trained):
       for step, state in trained:
-        if step and (step % config.eval_every == 0 or step == config.steps):
+        due = step % config.eval_every == 0 and step >= config.eval_from
+        if step and (due or step == config.steps):
           params = devices.gather(state.params)
           if score:
-            write_scores(writer, step, score(method, params))
-
-
-def write_scores(writer: metrics.Writer, step: int, scores: dict[str, np.ndarray]) -> None:
-  """Writes the scores (S,) after `step` updates; one that is not finite is a divergence."""
-  for name, values in scores.items():
-    if not np.isfinite(values).all():
-      raise loop.Diverged(step, name, int(np.isfinite(values).argmin()))
-  writer.write(step, 'eval', **scores)
+            evaluate.write_scores(writer, step, score(method, params))
+  if config.online.steps and pool and score:
+    online.fine_tune(run, name, method, rows, pool, score, state, online_keys)

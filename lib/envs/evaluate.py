@@ -18,8 +18,11 @@ class Episodes(NamedTuple):
   success: np.ndarray  # (n,) bool: the environment's own `info['success']` at the last step
   returns: np.ndarray  # (n,) float64: undiscounted sum of rewards
   lengths: np.ndarray  # (n,) int64: steps
-  observations: list[np.ndarray]  # of (length + 1, o) float32, where recorded
-  actions: list[np.ndarray]  # of (length, a) float32, where recorded
+  terminated: np.ndarray  # (n,) bool: whether its own rules ended it, rather than the clock
+  # What follows is there if it was recorded.
+  observations: list[np.ndarray]  # (length + 1, o) float32
+  actions: list[np.ndarray]  # (length, a) float32
+  rewards: list[np.ndarray]  # (length,) float64
 
 
 class EnvPool:
@@ -91,8 +94,8 @@ class EnvPool:
       actions: (m, a), within the bounds.
 
     Returns:
-      Observations (m, o), float32; rewards (m,), float64; whether the episode ended, by its own
-      rules or by the clock, (m,), bool; whether the task is solved, (m,), bool.
+      Observations (m, o), float32; rewards (m,), float64; whether the episode ended by its own
+      rules, and whether by the clock, each (m,), bool; whether the task is solved, (m,), bool.
     """
     return self._call('step', slots, actions)
 
@@ -128,7 +131,7 @@ def run_episodes(
       of environments that have nothing left to do are repeated, and their actions ignored.
     num_episodes: how many episodes.
     seed: of the evaluation.
-    record: keep the observations and actions.
+    record: keep the observations, actions and rewards.
     progress: called as `progress(done, total)` whenever episodes end.
 
   Returns:
@@ -147,8 +150,10 @@ def run_episodes(
   success = np.zeros(num_episodes, bool)
   returns = np.zeros(num_episodes)
   lengths = np.zeros(num_episodes, np.int64)
+  terminated = np.zeros(num_episodes, bool)
   visited: list[list[np.ndarray]] = [[] for _ in range(num_episodes)]
   taken: list[list[np.ndarray]] = [[] for _ in range(num_episodes)]
+  paid: list[list[float]] = [[] for _ in range(num_episodes)]
 
   def begin(slots: np.ndarray) -> None:
     seeds = [seeding.seed_sequence(seed, int(i)) for i in episodes[slots]]
@@ -167,15 +172,18 @@ def run_episodes(
     _check_actions(actions, (n, len(pool.action_low)), slots, episodes, times)
     actions = np.clip(actions, pool.action_low, pool.action_high)
     busy_with = episodes[slots]
-    observations[slots], rewards, ended, solved = pool.step(slots, actions[slots])
+    observations[slots], rewards, over, late, solved = pool.step(slots, actions[slots])
+    ended = over | late
     times[slots] += 1
     returns[busy_with] += rewards
     lengths[busy_with] = times[slots]
     success[busy_with] = solved
+    terminated[busy_with] = over
     note(slots)
     if record:
-      for slot in slots:
+      for slot, reward in zip(slots, rewards, strict=True):
         taken[episodes[slot]].append(actions[slot])
+        paid[episodes[slot]].append(reward)
     free = slots[ended]
     again = free[: num_episodes - started]
     slots = np.setdiff1d(slots, free[len(again) :])
@@ -190,8 +198,10 @@ def run_episodes(
     success,
     returns,
     lengths,
+    terminated,
     [np.stack(rows) for rows in visited if record],
     [np.stack(rows) for rows in taken if record],
+    [np.array(rows) for rows in paid if record],
   )
 
 
@@ -227,13 +237,12 @@ def _slice(make_env: Callable[[], gymnasium.Env], num_envs: int) -> workers.Hand
     rows = []
     for slot, action in zip(slots, actions, strict=True):
       observation, reward, terminated, truncated, info = simulators[slot].step(action)
-      rows.append((observation, reward, terminated or truncated, bool(info['success'])))
-    observations, rewards, ended, success = zip(*rows, strict=True)
+      rows.append((observation, reward, terminated, truncated, info['success']))
+    observations, rewards, *flags = zip(*rows, strict=True)
     return (
       np.asarray(observations, np.float32),
       np.asarray(rewards, np.float64),
-      np.asarray(ended, bool),
-      np.asarray(success, bool),
+      *(np.asarray(flag, bool) for flag in flags),
     )
 
   methods: dict[str, Callable] = {'spaces': spaces, 'reset': reset, 'step': step}

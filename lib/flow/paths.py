@@ -5,6 +5,7 @@ Times t run from noise at 0 to data at 1: x_t = (1 - t) x_0 + t x_1 with x_0 ~ N
 """
 
 import chex
+import jax
 import jax.numpy as jnp
 
 
@@ -104,7 +105,7 @@ def gaussian_marginal_velocity(
   Args:
     x: points (B, A).
     t: times (B, 1) in [0, 1].
-    mean: μ, a number or (A,).
+    mean: μ, a number, or an array that broadcasts to x.
     std: σ, >= 0.
     weight: λ of the regularised optimum, >= 0; 0 for the marginal field itself.
 
@@ -115,6 +116,35 @@ def gaussian_marginal_velocity(
     ValueError: if σ or λ is negative.
   """
   return mean + gaussian_rate(t, std, weight) * (x - t * mean)
+
+
+def mixture_marginal_velocity(
+  x: chex.Array, t: chex.Array, means: chex.Array, std: float
+) -> chex.Array:
+  """The velocity of the path to an equal mixture of K Gaussians N(μ_k, σ² I).
+
+    u(x, t) = Σ_k w_k u_k(x, t),  w_k ∝ exp(-‖x - t μ_k‖² / 2 σ_t²)
+
+  with each component's `gaussian_marginal_velocity` u_k and its posterior probability w_k.
+
+  Args:
+    x: points (B, A).
+    t: times (B, 1) in [0, 1].
+    means: μ (K, A), or one set for each row, (B, K, A).
+    std: σ, > 0.
+
+  Returns:
+    Velocities (B, A).
+
+  Raises:
+    ValueError: if σ is not positive.
+  """
+  if std <= 0:
+    raise ValueError(f'The standard deviation must be positive, got {std=}.')
+  x, t = x[:, None], t[:, None]  # beside the components
+  squares = jnp.sum((x - t * means) ** 2, axis=-1, keepdims=True)
+  weights = jax.nn.softmax(-squares / (2.0 * gaussian_variance(t, std)), axis=1)
+  return jnp.sum(weights * gaussian_marginal_velocity(x, t, means, std), axis=1)
 
 
 def gaussian_terminal_std(std: float, weight: float = 0.0) -> float:

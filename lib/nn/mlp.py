@@ -18,12 +18,15 @@ class MLP(nn.Module):
     layer_norm: whether each hidden activation is normalised (Ba et al., 2016, arXiv:1607.06450).
     activation: elementwise nonlinearity. A field whose Jacobian is penalised needs a smooth one:
       ReLU's is piecewise constant.
+    output_scale: factor on the variance of the output layer's first kernel; small values start a
+      policy near the centre of its box.
   """
 
   hidden: Sequence[int]
   features: int
   layer_norm: bool = False
   activation: Callable[[chex.Array], chex.Array] = jax.nn.gelu
+  output_scale: float = 1.0
 
   @nn.compact
   def __call__(self, x: chex.Array) -> chex.Array:
@@ -33,4 +36,5 @@ class MLP(nn.Module):
       x = self.activation(nn.Dense(width, kernel_init=init)(x))
       if self.layer_norm:
         x = nn.LayerNorm()(x)
-    return nn.Dense(self.features, kernel_init=init)(x)
+    last = nn.initializers.variance_scaling(self.output_scale, 'fan_avg', 'uniform')
+    return nn.Dense(self.features, kernel_init=last)(x)

@@ -1,4 +1,4 @@
-"""Traced. Uniform batches from a data set that lives on the device."""
+"""Traced. Offline transitions on the device: uniform batches, and what comes next."""
 
 import chex
 import jax
@@ -29,3 +29,19 @@ def sample_batch(data: chex.ArrayTree, key: chex.PRNGKey, batch_size: int) -> ch
     raise ValueError(f'Cannot draw {batch_size=} rows from {size} rows.')
   index = jax.random.randint(key, (batch_size,), 0, size)
   return jax.tree.map(lambda x: jnp.take(x, index, axis=0), data)
+
+
+def next_actions(actions: chex.Array, terminals: chex.Array) -> tuple[chex.Array, chex.Array]:
+  """Finds the action that follows each one in its episode, which some critics' targets want.
+
+  Args:
+    actions: (N, A), the episodes one after another.
+    terminals: (N,), 1 at the last row of each episode, whatever ended it.
+
+  Returns:
+    The next actions (N, A), zeros where there is none, and masks (N,), 0 there and 1 elsewhere.
+    The first action of the next episode is never taken for the next one of this.
+  """
+  chex.assert_equal_shape_prefix([actions, terminals], 1)
+  masks = (1.0 - jnp.asarray(terminals)).at[-1].set(0.0)
+  return jnp.roll(actions, -1, axis=0) * masks[:, None], masks

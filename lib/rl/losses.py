@@ -71,3 +71,47 @@ def policy_value_loss(q: chex.Array, normalize: bool = False) -> chex.Array:
   value = jnp.mean(q, axis=0)
   scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(value))) if normalize else 1.0
   return -jnp.mean(value) / scale
+
+
+def expectile_loss(difference: chex.Array, expectile: float) -> chex.Array:
+  """The asymmetric squared loss E[|κ - 1(d < 0)| d²], whose minimiser is the κ-expectile.
+
+  Kostrikov, Nair and Levine (2022), arXiv:2110.06169, equation 4.
+
+  Args:
+    difference: d = x - v (B,), of samples x to the estimate v that is fitted.
+    expectile: κ in (0, 1); 1/2 gives half the mean squared error, and κ → 1 the maximum.
+
+  Returns:
+    Scalar loss.
+
+  Raises:
+    ValueError: if the expectile is outside (0, 1).
+  """
+  if not 0.0 < expectile < 1.0:
+    raise ValueError(f'The expectile must lie in (0, 1), got {expectile=}.')
+  return jnp.mean(jnp.where(difference >= 0, expectile, 1.0 - expectile) * difference**2)
+
+
+def advantage_weights(
+  advantage: chex.Array, inverse_temperature: float, limit: float = 100.0
+) -> chex.Array:
+  """The weights of advantage-weighted regression, min(exp(β A), w), without a gradient.
+
+  Peng et al. (2019), arXiv:1910.00177.
+
+  Args:
+    advantage: A = Q(s, a) - V(s), of any shape; however large, the weights are finite.
+    inverse_temperature: β >= 0; at 0 the weights are 1, which is behaviour cloning.
+    limit: w >= 1.
+
+  Returns:
+    Weights of the same shape.
+
+  Raises:
+    ValueError: if a number is out of its range.
+  """
+  if inverse_temperature < 0 or limit < 1:
+    raise ValueError(f'Need β >= 0 and w >= 1, got {inverse_temperature=}, {limit=}.')
+  exponent = jnp.minimum(inverse_temperature * advantage, jnp.log(limit))
+  return jax.lax.stop_gradient(jnp.exp(exponent))

@@ -1,4 +1,4 @@
-"""Host. Confidence intervals for means, paired differences and proportions.
+"""Host. Confidence intervals for means, paired differences, standard deviations and proportions.
 
 Seeds are the independent unit of an experiment: give these functions one value a seed (the mean
 over that seed's episodes), not one value an episode.
@@ -150,6 +150,29 @@ def paired_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval
     raise ValueError(f'Pairs need equal lengths, got {first.size} and {second.size} values.')
   interval = mean_interval(first - second, level)
   return interval._replace(method=f'paired {interval.method}')
+
+
+def std_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+  """Interval of a standard deviation, s √((n - 1) / χ²), exact for independent normal values.
+
+  Args:
+    values: (n,) independent values.
+    level: coverage, in (0, 1).
+
+  Returns:
+    The sample standard deviation (with n - 1) and its interval; all NaN for one value.
+
+  Raises:
+    ValueError: as `t_interval`.
+  """
+  x = _finite_vector('values', values)
+  _check_level(level)
+  if x.size == 1:
+    return Interval(np.nan, np.nan, np.nan, 'chi-square')
+  std, free = float(x.std(ddof=1)), x.size - 1
+  upper, lower = stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], free)
+  low, high = std * np.sqrt(free / upper), std * np.sqrt(free / lower)
+  return Interval(std, float(low), float(high), 'chi-square')
 
 
 def proportion_interval(successes: int, trials: int, level: float = 0.95) -> Interval:

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import chex
@@ -44,7 +44,7 @@ def chunks(
   writer: Writer,
   checkpoints: Checkpoints | None,
   checkpoint_every: int,
-) -> Iterator[tuple[int, State]]:
+) -> Generator[tuple[int, State], State | None, None]:
   """Trains, and hands the state to the caller's evaluation after every chunk of steps.
 
   A step's randomness depends on its seed's key and its number alone: a run that goes on from a
@@ -66,6 +66,7 @@ def chunks(
     (steps done, state): first step 0 or the latest checkpoint, then after every chunk, saved where
     it is due. The state is valid until the next chunk, which donates it. What the caller wrote
     about the step of that checkpoint, he is to evaluate and write again: `writer` dropped it.
+    A state that he sends is trained instead of it.
 
   Raises:
     ValueError: if the numbers of steps do not fit together.
@@ -102,7 +103,7 @@ def chunks(
   while True:
     try:
       signals.check_together()
-      yield done, state
+      sent = yield done, state
       signals.check_together()
     except (signals.Stopped, GeneratorExit):  # the latter where the caller's own check raised
       if checkpoints and not saved and signals.received():
@@ -110,6 +111,7 @@ def chunks(
       raise
     if done == num_steps:
       return
+    state = state if sent is None else sent
     length = min(chunk_steps - done % chunk_steps, num_steps - done)
     run_chunk = compiled(length)
     begin = time.perf_counter()

@@ -2,9 +2,18 @@
 
 import ml_collections
 
-from experiments.pql.methods import agent, bc_flow, fql, pql
+from experiments.pql.methods import agent, bc_flow, fawac, fbrac, fql, ifql, iql, pql, rebrac
 
-METHODS = {'bc_flow': bc_flow.make, 'fql': fql.make, 'pql': pql.make}
+METHODS = {
+  'bc_flow': bc_flow.make,
+  'iql': iql.make,
+  'ifql': ifql.make,
+  'fawac': fawac.make,
+  'fbrac': fbrac.make,
+  'rebrac': rebrac.make,
+  'fql': fql.make,
+  'pql': pql.make,
+}
 
 
 def make(config: ml_collections.ConfigDict, name: str, spec: agent.Spec) -> agent.Method:

@@ -27,7 +27,7 @@ def interpolate(actions: chex.Array, times: chex.Array, key: chex.PRNGKey) -> In
   return Interpolation(points, times, velocities)
 
 
-def flow_loss(flow, params, batch, key) -> tuple[chex.Array, agent.Metrics]:
+def flow_loss(flow, params, batch, key, weights=None) -> tuple[chex.Array, agent.Metrics]:
   """Flow matching at uniform times: E (1/A) ‖u(s, a_t, t) - (a_1 - a_0)‖².
 
   Args:
@@ -35,6 +35,7 @@ def flow_loss(flow, params, batch, key) -> tuple[chex.Array, agent.Metrics]:
     params: of the flow.
     batch: has `observations` (B, o) and `actions` (B, A).
     key: typed PRNG key.
+    weights: of the rows (B,); None for ones.
 
   Returns:
     The scalar loss, and metrics.
@@ -44,7 +45,7 @@ def flow_loss(flow, params, batch, key) -> tuple[chex.Array, agent.Metrics]:
   times = timesteps.sample_uniform(time_key, (actions.shape[0], 1))
   path = interpolate(actions, times, noise_key)
   prediction = flow(params, batch['observations'], path.points, path.times)
-  loss = losses.flow_matching_loss(prediction, path.velocities)
+  loss = losses.flow_matching_loss(prediction, path.velocities, weights)
   return loss, {'flow_loss': loss}
 
 
@@ -52,6 +53,16 @@ def integrate_flow(flow, params, observations, noise, num_steps: int) -> chex.Ar
   """The flow policy ψ(s, z) (B, A): Euler steps from noise z (B, A), clipped to the action box."""
   field = lambda a, t: flow(params, observations, a, t)
   return jnp.clip(integrate.euler(field, noise, num_steps), -1.0, 1.0)
+
+
+def policy(flow, num_steps: int, action_dim: int):
+  """The flow policy as `act(params, observations, key)`, from noise that it draws."""
+
+  def act(params, observations, key):
+    noise = jax.random.normal(key, (observations.shape[0], action_dim))
+    return integrate_flow(flow, params['flow'], observations, noise, num_steps)
+
+  return act
 
 
 def make(config: ml_collections.ConfigDict, spec: agent.Spec) -> agent.Method:
@@ -70,14 +81,9 @@ def make(config: ml_collections.ConfigDict, spec: agent.Spec) -> agent.Method:
     params, opt_state, metrics = agent.adam_step(optimizer, loss, state.params, state.opt_state)
     return agent.State(params, state.target, opt_state), metrics
 
-  def act(params, observations, key):
-    noise = jax.random.normal(key, (observations.shape[0], spec.action_dim))
-    return integrate_flow(nets.flow, params['flow'], observations, noise, config.flow_steps)
-
   return agent.Method(
     init=init,
     update=update,
-    act=act,
-    behaviour=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
-    one_step=None,
+    act=policy(nets.flow, config.flow_steps, spec.action_dim),
+    flow=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
   )

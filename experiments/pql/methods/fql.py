@@ -6,12 +6,9 @@ Park, Li and Levine (2025), arXiv:2502.02538.
 import jax
 import jax.numpy as jnp
 import ml_collections
-import optax
 
 from experiments.pql.methods import agent, bc_flow
 from lib.rl import losses
-
-AGGREGATIONS = {'mean': jnp.mean, 'min': jnp.min}  # of the target critics
 
 
 def make(
@@ -28,18 +25,15 @@ def make(
     The method.
   """
   nets = agent.networks(config, spec)
-  optimizer = optax.adam(config.learning_rate)
-  aggregate = AGGREGATIONS[config.q_aggregation]
+  aggregate = agent.AGGREGATIONS[config.q_aggregation]
 
-  def init(key):
+  def init_params(key):
     flow_key, one_step_key, critic_key = jax.random.split(key, 3)
-    params = {
+    return {
       'flow': nets.init_flow(flow_key),
       'one_step': nets.init_one_step(one_step_key),
       'critic': nets.init_critic(critic_key),
     }
-    target = jax.tree.map(jnp.copy, params['critic'])
-    return agent.State(params, target, optimizer.init(params))
 
   def one_step_policy(params, observations, key):
     noise = jax.random.normal(key, (observations.shape[0], spec.action_dim))
@@ -48,10 +42,7 @@ def make(
   def critic_loss(params, target, batch, key):
     next_actions = one_step_policy(params, batch['next_observations'], key)
     next_q = aggregate(nets.critic(target, batch['next_observations'], next_actions), axis=0)
-    y = losses.td_target(batch['rewards'], batch['masks'], next_q, config.discount)
-    q = nets.critic(params['critic'], batch['observations'], batch['actions'])
-    loss = losses.td_loss(q, y)
-    return loss, {'critic_loss': loss, 'q_mean': jnp.mean(q)}
+    return agent.td_loss(nets, params, batch, next_q, config.discount)
 
   def actor_loss(params, batch, key):
     observations = batch['observations']
@@ -67,26 +58,19 @@ def make(
     loss = config.alpha * distillation + value
     return loss, {'distillation_loss': distillation, 'policy_value_loss': value}
 
-  def update(state, batch, key):
+  def loss(params, target, batch, key):
     critic_key, flow_key, actor_key = jax.random.split(key, 3)
+    return agent.joint(
+      critic_loss(params, target, batch, critic_key),
+      flow_loss(nets.flow, params['flow'], batch, flow_key),
+      actor_loss(params, batch, actor_key),
+    )
 
-    def loss(params):
-      parts = [
-        critic_loss(params, state.target, batch, critic_key),
-        flow_loss(nets.flow, params['flow'], batch, flow_key),
-        actor_loss(params, batch, actor_key),
-      ]
-      return sum(value for value, _ in parts), {k: v for _, m in parts for k, v in m.items()}
-
-    params, opt_state, metrics = agent.adam_step(optimizer, loss, state.params, state.opt_state)
-    # As in the authors' code, the average follows the critic from before this step.
-    target = optax.incremental_update(state.params['critic'], state.target, config.polyak_step)
-    return agent.State(params, target, opt_state), metrics
-
+  init, update = agent.learner(config, init_params, loss)
   return agent.Method(
     init=init,
     update=update,
     act=one_step_policy,
-    behaviour=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
+    flow=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
     one_step=lambda params, s, z: nets.one_step(params['one_step'], s, z),
   )
