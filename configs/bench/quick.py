@@ -15,6 +15,10 @@ from configs.pql import quick
 def get_config() -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict()
   config.cases = ('mlp_gradient', 'bc_flow_update', 'fql_update', 'pql_update')
+  config.updates = ml_collections.ConfigDict()  # further cases: a method, and changes of `offline`
+  config.ratios = (('bc_flow_update', 'fql_update'), ('pql_update', 'fql_update'))
+  config.peer = ''  # a checkout of the public FQL, for cases of the method 'peer'
+  config.cpu_devices = 1
   config.rounds = 10  # measurements of each case
   config.min_seconds = 0.2  # shortest measurement
   config.matmul_size = 2048

@@ -14,6 +14,7 @@ from experiments.pql import methods
 from experiments.pql.methods import agent
 from lib.nn import mlp
 from lib.rl import batches
+from lib.train import devices
 
 
 class Case(NamedTuple):
@@ -53,37 +54,38 @@ def mlp_gradient(config: ml_collections.ConfigDict) -> Case:
   return Case(jax.value_and_grad(loss), (jax.jit(network.init)(key_params, x), x, y))
 
 
-def offline_updates(method_name: str, config: ml_collections.ConfigDict) -> Case:
+def offline_updates(method_name: str, sizes: ml_collections.ConfigDict) -> Case:
   """The inner loop of training by a method of PQL's experiment, on random transitions.
 
   Args:
     method_name: of `experiments.pql.methods`.
-    config: its `offline` has `num_seeds`, `updates` (in one call), `batch_size`, `rows` (of the
-      data), `observation_dim`, `action_dim`, and the method's `agent`.
+    sizes: `num_seeds`, `updates` (in one call), `batch_size`, `rows` (of the data),
+      `observation_dim`, `action_dim`, and the method's `agent`.
 
   Returns:
     A function of (states, keys, data), the first two with a leading axis of seeds: a scan over
     updates, in which every seed draws its batch and trains, under `vmap`.
   """
-  sizes = config.offline
   spec = agent.Spec(sizes.observation_dim, sizes.action_dim)
   method = methods.METHODS[method_name](sizes.agent, spec)
   init_key, train_key = jax.random.split(jax.random.key(0))
   states = jax.jit(jax.vmap(method.init))(jax.random.split(init_key, sizes.num_seeds))
 
+  mesh = devices.mesh(sizes.num_seeds)
+
   def train(states: agent.State, keys: chex.PRNGKey, data: agent.Batch):
-    def one_seed(state, key, index):
-      batch_key, update_key = jax.random.split(jax.random.fold_in(key, index))
-      batch = batches.sample_batch(data, batch_key, sizes.batch_size)
-      return method.update(state, batch, update_key)
+    sample = functools.partial(batches.sample_batch, data, batch_size=sizes.batch_size)
 
     def step(states, index):
-      return jax.vmap(one_seed, in_axes=(0, 0, None))(states, keys, index)
+      now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, index)))(keys)
+      batch = devices.constrain_batch(jax.vmap(sample)(now[:, 0]), mesh, seeded=True)
+      return jax.vmap(method.update)(states, batch, now[:, 1])
 
     return jax.lax.scan(step, states, jnp.arange(sizes.updates))
 
   keys = jax.random.split(train_key, sizes.num_seeds)
-  args = (states, keys, _transitions(sizes.rows, spec))
+  states, keys = devices.place((states, keys), mesh, 'seed')
+  args = (states, keys, devices.place(_transitions(sizes.rows, spec), mesh))
   return Case(train, args, sizes.updates, sizes.num_seeds)
 
 
@@ -96,11 +98,33 @@ def _transitions(rows: int, spec: agent.Spec) -> agent.Batch:
     'actions': rng.uniform(-1.0, 1.0, (rows, spec.action_dim)),
     'rewards': -1.0 * masks,
     'masks': masks,
+    'next_actions': rng.uniform(-1.0, 1.0, (rows, spec.action_dim)),
+    'next_action_masks': masks,
   }
   return {name: jnp.asarray(column, jnp.float32) for name, column in columns.items()}
 
 
+def _default_updates(method_name: str, config: ml_collections.ConfigDict) -> Case:
+  return offline_updates(method_name, config.offline)
+
+
 CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
   'mlp_gradient': mlp_gradient,
-  **{f'{name}_update': functools.partial(offline_updates, name) for name in methods.METHODS},
+  **{f'{name}_update': functools.partial(_default_updates, name) for name in methods.METHODS},
 }
+
+
+def sizes_of(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
+  """The sizes of one of `config.updates`: those of `config.offline` with its changes."""
+  changes = config.updates[name].to_dict()
+  del changes['method']
+  sizes = ml_collections.ConfigDict(config.offline.to_dict()).lock()
+  sizes.update(changes)
+  return sizes
+
+
+def build(config: ml_collections.ConfigDict, name: str) -> Case:
+  """Builds one of `config.cases`: of CASES, or of `config.updates`."""
+  if name in config.updates:
+    return offline_updates(config.updates[name].method, sizes_of(config, name))
+  return CASES[name](config)

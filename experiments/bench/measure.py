@@ -1,14 +1,14 @@
 """From a config to a table: yardsticks and cases are timed in turn and compared round by round."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import ml_collections
 import numpy as np
 
-from experiments.bench import yardsticks
-from experiments.bench.cases import CASES, Case
+from experiments.bench import peers, yardsticks
+from experiments.bench.cases import CASES, Case, build, sizes_of
 from experiments.pql import methods
 from experiments.pql.methods import agent
 from lib.io import progress
@@ -16,8 +16,7 @@ from lib.stats import intervals, tables
 from lib.train import console, report, signals
 
 POSITIVE = ('rounds', 'matmul_size', 'triad_elements')
-BASELINE = 'fql_update'  # what PQL adds to
-OFFLINE = tuple(f'{name}_update' for name in methods.METHODS)
+PEER = 'peer'  # the method of a case that is the public FQL
 
 
 def prepare(config: ml_collections.ConfigDict) -> None:
@@ -25,8 +24,21 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   if not config.cases:
     raise ValueError('config.cases is empty.')
   for name in config.cases:
-    if name not in CASES:
-      raise ValueError(f'config.cases must be among {", ".join(CASES)}, got {name!r}.')
+    if name not in (*CASES, *config.updates):
+      known = ', '.join([*CASES, *config.updates])
+      raise ValueError(f'config.cases must be among {known}, got {name!r}.')
+  for name, changes in config.updates.items():
+    if changes.get('method') not in (*methods.METHODS, PEER):
+      raise ValueError(f'config.updates.{name}.method: no {changes.get("method")!r}.')
+    try:
+      sizes_of(config, name)
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(f'config.updates.{name}: {error!r}') from error
+  if config.peer:
+    peers.check(config.peer)
+  for pair in config.ratios:
+    if len(pair) != 2 or not set(pair) <= set(config.cases):
+      raise ValueError(f'config.ratios: {pair} are not two of config.cases.')
   for section, names in (('', POSITIVE), ('mlp.', config.mlp), ('offline.', config.offline)):
     values = config[section[:-1]] if section else config
     for name in names:
@@ -45,12 +57,19 @@ def prepare(config: ml_collections.ConfigDict) -> None:
 def measure(run, _) -> None:
   """Measures every case beside the yardsticks, prints the table and writes it."""
   config = run.config
-  cases = {name: CASES[name](config) for name in config.cases}
+  names = list(config.cases)
+  theirs = [n for n in names if n in config.updates and config.updates[n].method == PEER]
+  if theirs and not config.peer:
+    console.say(f'config.peer names no checkout: without {", ".join(theirs)}')
+    names = [name for name in names if name not in theirs]
+  peer_tasks = {n: peers.fql(config.peer, sizes_of(config, n)) for n in theirs if n in names}
+  cases = {n: Case(None, ()) if n in peer_tasks else build(config, n) for n in names}
   console.say(f'compiling {", ".join(cases)}')
   tasks = {
     'matmul': yardsticks.matmul(config.matmul_size),
     'triad': yardsticks.triad(config.triad_elements),
-    **{name: yardsticks.function(case.fn, *case.args) for name, case in cases.items()},
+    **peer_tasks,
+    **{n: yardsticks.function(c.fn, *c.args) for n, c in cases.items() if n not in peer_tasks},
   }
   rounds = []
   with contextlib.closing(progress.Progress('bench', 'round')) as show:
@@ -60,7 +79,12 @@ def measure(run, _) -> None:
       show(len(rounds), config.rounds)
       signals.check()
   by_name = {name: np.array([rates[name] for rates in rounds]) for name in tasks}
-  rows = compare(by_name, cases, {name: tasks[name].work for name in cases})
+  works = {name: tasks[name].work for name in cases}
+  rows = compare(by_name, cases, works, config.ratios)
+  for name in cases:
+    if np.isfinite(memory := tasks[name].memory):
+      exact = intervals.Interval(memory / 1e6, np.nan, np.nan, 'of the program')
+      rows.append(tables.row(name, 'mbyte', exact, n=1, seeds=cases[name].seeds, better='lower'))
   report.write_results(run, rows)
   kinds = ', '.join(sorted({device.device_kind for device in jax.devices()}))
   about = (
@@ -75,7 +99,10 @@ def measure(run, _) -> None:
 
 
 def compare(
-  rates: Mapping[str, np.ndarray], cases: Mapping[str, Case], works: Mapping[str, float]
+  rates: Mapping[str, np.ndarray],
+  cases: Mapping[str, Case],
+  works: Mapping[str, float],
+  ratios: Sequence[tuple[str, str]] = (),
 ) -> list[tables.Row]:
   """Makes the rows of results.json.
 
@@ -83,11 +110,12 @@ def compare(
     rates: work a second by name and round, of `matmul`, `triad` and the cases.
     cases: by name.
     works: operations of one call of each case.
+    ratios: pairs of cases, each to be compared with its second.
 
   Returns:
     For each case its rate and its share of the matrix product's, its operations an update and
-    updates a second, both of one seed, and the time of an update over the baseline's, if that is
-    among the cases. Shares and ratios are taken within a round.
+    updates a second, both of one seed; and for each pair the time that an update of one seed takes
+    in its first case over that in its second. Shares and ratios are taken within a round.
   """
   rows = []
 
@@ -105,8 +133,10 @@ def compare(
     add(name, 'share_of_matmul', rates[name] / rates['matmul'], 'higher', case.seeds)
     add(name, 'gflop_per_update', [works[name] / case.updates / case.seeds / 1e9])
     add(name, 'updates_per_s', speeds[name], 'higher', case.seeds)
-    if BASELINE in cases and name in OFFLINE and name != BASELINE:
-      add(name, f'time_over_{BASELINE}', speeds[BASELINE] / speeds[name], 'lower', case.seeds)
+  for name, baseline in ratios:
+    if name in cases and baseline in cases:
+      seconds = [1 / speeds[n] / cases[n].seeds for n in (name, baseline)]
+      add(name, f'time_over_{baseline}', seconds[0] / seconds[1], 'lower', cases[name].seeds)
   return rows
 
 

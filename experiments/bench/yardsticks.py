@@ -20,10 +20,12 @@ class Task(NamedTuple):
   Attributes:
     call: dispatches the work once and returns arrays; they are waited for.
     work: operations or bytes of one call.
+    memory: bytes that it needs, arguments and results included; NaN if unknown.
   """
 
   call: Callable[[], Any]
   work: float
+  memory: float = math.nan
 
 
 def matmul(size: int = 2048) -> Task:
@@ -62,8 +64,11 @@ def triad(elements: int = 2**25) -> Task:
 
 def function(fn: Callable[..., Any], *args: Any) -> Task:
   """A function that `jax.jit` takes, with its arguments and the operations of `flops`."""
-  compiled = jax.jit(fn)
-  return Task(lambda: compiled(*args), flops(fn, *args))
+  compiled = jax.jit(fn).lower(*args).compile()
+  sizes = compiled.memory_analysis()
+  names = ('argument', 'output', 'temp')
+  memory = sum(getattr(sizes, f'{name}_size_in_bytes', math.nan) for name in names)
+  return Task(lambda: compiled(*args), flops(fn, *args), memory)
 
 
 def rates(

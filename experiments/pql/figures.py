@@ -1,6 +1,7 @@
 """Pictures of trained policies: their fields, their samples, and the policies at work."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,10 +14,12 @@ from experiments.pql.data import Data
 from experiments.pql.methods import agent
 from lib.envs import evaluate as rollout
 from lib.envs import ogbench, render, seeding
+from lib.stats import intervals
 from lib.train import app, checkpoint, console
 from lib.train import figures as plots
 
 NUM_SAMPLES = 500
+SENSITIVE = ('success', 'reward', 'flow_loss', 'distillation_error', 'jacobian_sq')
 NUM_EPISODES = 8
 NEAR = 0.2  # distance of states whose actions are drawn over the field at one state
 FIELD_TIMES = (0.2, 0.5, 0.8)
@@ -86,6 +89,34 @@ def jacobian_along_path(trained: Trained, batch: agent.Batch) -> figure.Figure:
       axis.fill_between(times[0], values.min(axis=0), values.max(axis=0), color=color, alpha=0.15)
   for axis, title in zip(axes, ('mean $\\|J\\|_F^2$', 'largest $\\|J\\|_2$'), strict=True):
     axis.set(title=title, xlabel='time $t$', yscale='log')
+  _legend_below(drawing)
+  return drawing
+
+
+def sensitivity(
+  values: Mapping[str, Mapping[str, np.ndarray]], cells: Mapping[str, tuple[str, float]]
+) -> figure.Figure:
+  """Draws final scores over λ, a line for each law of the times, with 95 % intervals over seeds.
+
+  Args:
+    values: by method and metric, one number a seed (S,).
+    cells: the law and λ of each method.
+  """
+  metrics = [m for m in SENSITIVE if all(m in values[name] for name in cells)]
+  weights = sorted({weight for _, weight in cells.values()})
+  drawing = figure.Figure(figsize=(3 * len(metrics), 3), layout='constrained')
+  for axis, metric in zip(
+    drawing.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True
+  ):
+    for number, law in enumerate(dict.fromkeys(law for law, _ in cells.values())):
+      own = sorted((weight, name) for name, (other, weight) in cells.items() if other == law)
+      estimates = [intervals.mean_interval(values[name][metric]) for _, name in own]
+      means = np.array([estimate.mean for estimate in estimates])
+      errors = np.array([[e.mean - e.low, e.high - e.mean] for e in estimates]).T
+      place = [weights.index(weight) + 0.06 * number for weight, _ in own]
+      axis.errorbar(place, means, errors, marker='o', capsize=3, label=law, color=f'C{number}')
+    axis.set(title=metric.replace('_', ' '), xlabel='$\\lambda$', xticks=range(len(weights)))
+    axis.set_xticklabels([f'{weight:g}' for weight in weights])
   _legend_below(drawing)
   return drawing
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.pql import evaluate, figures, online
+from experiments.pql import evaluate, figures, methods, online
 from experiments.pql.data import Data
 from lib.stats import intervals, tables
 from lib.train import app, metrics, report
@@ -106,6 +106,12 @@ def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
     }
     curves = {metric: by_method for metric, by_method in curves.items() if by_method}
     plots.save(plots.learning_curves(curves), run.workdir / 'figures' / file)
+  cells = {n: place for n in run.config.methods if (place := methods.cell(run.config, n))}
+  if len({law for law, _ in cells.values()}) > 1 and len({w for _, w in cells.values()}) > 1:
+    values = {name: final(run, all_scores[name]) for name in cells}
+    file = 'sensitivity.png'
+    plots.save(figures.sensitivity(values, cells), run.workdir / 'figures' / file)
+    captions[file] = 'Final scores over the weight of the penalty and the law of the times.'
   captions |= figures.draw(run, dataset, trained)
   report.write_report(
     run, f'PQL on {run.config.data.env}', _sections(run, dataset, rows, claims, captions)

@@ -110,7 +110,8 @@ def _start(argv: Sequence[str], train: Callable) -> Run | None:
     raise ValueError(str(error)) from error
   config_file = config_flags.get_config_filename(values['config'])
   experiment = train.__module__.removeprefix('experiments.').partition('.')[0]
-  workdir = values.workdir or pathlib.Path('runs', experiment, pathlib.Path(config_file).stem)
+  name = pathlib.Path(config_file).name.replace('.py:', '-').removesuffix('.py')
+  workdir = values.workdir or pathlib.Path('runs', experiment, name)
   this = Run(config, experiment, config_file, pathlib.Path(workdir))
   _check_workdir(this)
   cpus = config.get('cpu_devices', 1)

@@ -24,6 +24,19 @@ def make(config: ml_collections.ConfigDict, name: str, spec: agent.Spec) -> agen
   return METHODS[config.variants[name].method](changed.agent, spec)
 
 
+def cell(config: ml_collections.ConfigDict, name: str) -> tuple[str, float] | None:
+  """Returns the law of the times and λ of a method: its place in the ablation, if it has one."""
+  if (config.variants[name].method if name in config.variants else name) not in ('fql', 'pql'):
+    return None
+  if name == 'fql' or (name in config.variants and config.variants[name].method == 'fql'):
+    return 'uniform', 0.0
+  settings = (with_variant(config, name) if name in config.variants else config).agent
+  law = settings.time.law
+  if law == 'beta':
+    law = f'Beta({settings.time.a:g}, {settings.time.b:g})'
+  return law, settings.pde.weight
+
+
 def with_variant(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
   """The config with `agent` changed as the variant says.
 
