@@ -1,16 +1,24 @@
 # `make NAME` installs what experiment NAME needs and runs its quick config; `make test` installs
 # everything and runs the tests. ARGS are passed on:
+# `make pql-table` makes the tables of PQL's README again.
 #   make pql ARGS='--config.num_seeds=8 --workdir=runs/pql/eight'
 PYTHON ?= python3
 EXPERIMENTS := $(notdir $(patsubst %/main.py,%,$(wildcard experiments/*/main.py)))
 PY := .venv/bin/python
 
-.PHONY: $(EXPERIMENTS) test test-slow lint clean
+.PHONY: $(EXPERIMENTS) pql-table test test-slow lint clean
 .SECONDEXPANSION:
 .SECONDARY:
 
 $(EXPERIMENTS): %: .venv/installed-%
 	$(PY) -m experiments.$@.main --config=configs/$@/quick.py $(ARGS)
+
+# The tables of experiments/pql/README.md; each part goes on where it stopped.
+pql-table: .venv/installed-pql
+	$(PY) -m experiments.pql.main --config=configs/pql/cube.py $(ARGS)
+	$(PY) -m experiments.pql.main --config=configs/pql/scene.py $(ARGS)
+	$(PY) -m experiments.pql.main --config=configs/pql/cube.py:rest $(ARGS)
+	$(PY) -m lib.train.report runs/pql/cube runs/pql/cube-rest runs/pql/scene
 
 test: $(EXPERIMENTS:%=.venv/installed-%)
 	$(PY) -m pytest $(ARGS)

@@ -10,9 +10,9 @@ r"""PQL and its baselines at the paper's scale, on any task of OGBench or D4RL.
     --config.data.path=pen-human-v1.hdf5
 
 The cubes (single and double), scene, puzzle-3x3 and pointmaze are generated; the other data sets
-come from a file. One million updates of 512×4 networks and 8 seeds want an accelerator; nothing here
-was run at this scale yet. The numbers of an environment are those of the FQL paper (Park, Li and
-Levine, 2025, Table 5, and the commands of its code), ReBRAC's where that paper gives them.
+come from a file. One million updates of 512×4 networks and 8 seeds want an accelerator; nothing
+here was run at this scale yet. The numbers of an environment are those of the FQL paper (Park, Li
+and Levine, 2025, Table 5, and the commands of its code), ReBRAC's where that paper gives them.
 """
 
 import ml_collections
