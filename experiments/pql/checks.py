@@ -6,7 +6,7 @@ from collections.abc import Collection
 import jax
 import ml_collections
 
-from experiments.pql import data, methods, report
+from experiments.pql import data, methods, online, report
 from experiments.pql.methods import agent, pql
 
 POSITIVE = (
@@ -77,15 +77,15 @@ def check(config: ml_collections.ConfigDict) -> None:
 
 
 def _check_online(config) -> None:
-  online = config.online
-  if online.eval_every % online.chunk_steps:
+  sizes = config.online
+  if sizes.eval_every % sizes.chunk_steps:
     raise ValueError(
       f'config.online.eval_every must be a multiple of online.chunk_steps, got '
-      f'{online.eval_every} and {online.chunk_steps}.'
+      f'{sizes.eval_every} and {sizes.chunk_steps}.'
     )
-  if online.steps and config.data.source not in ('generate', 'npz'):
+  if sizes.steps and config.data.source not in ('generate', 'npz'):
     raise ValueError(f'config.online.steps: {config.data.source} data have no environment.')
-  if online.steps and jax.process_count() > 1:
+  if sizes.steps and jax.process_count() > 1:
     raise ValueError('config.online.steps: fine-tuning runs on one host.')
 
 
@@ -97,6 +97,8 @@ def _check_methods(config) -> None:
   for name, changes in config.variants.items():
     if name in methods.METHODS:
       raise ValueError(f'config.variants.{name} has the name of a method.')
+    if name.endswith(online.SUFFIX):
+      raise ValueError(f"config.variants.{name} has the name of a method's fine-tuning.")
     method = changes.get('method')
     _check_choice(f'variants.{name}.method', method, methods.METHODS)
     if method != 'pql' and ('time' in changes or 'pde' in changes):
@@ -110,8 +112,9 @@ def _check_claims(config) -> None:
     right = isinstance(claim, tuple) and len(claim) == 4 and isinstance(claim[3], (int, float))
     if not right:
       raise ValueError(f'config.claims: not (method, baseline, metric, least gain): {claim}.')
+    known = [*methods.METHODS, *config.variants]
     for name in claim[:2]:
-      _check_choice('claims', name, [*methods.METHODS, *config.variants])
+      _check_choice('claims', name, [*known, *map(online.phase, known)])
     _check_choice('claims', claim[2], report.BETTER)
 
 

@@ -50,22 +50,19 @@ def add(buffer: Buffer, rows: chex.ArrayTree, valid: chex.Array) -> Buffer:
 
   Args:
     buffer: to add to.
-    rows: tree as the buffer's, with a leading axis n <= capacity.
+    rows: tree as the buffer's, with a leading axis n.
     valid: which of them to add, bool (n,); padding lets every call have one shape.
 
   Returns:
     The new buffer.
-
-  Raises:
-    ValueError: if there are more rows than the buffer can hold.
   """
-  if valid.shape[0] > buffer.capacity:
-    raise ValueError(f'{valid.shape[0]} rows do not fit into {buffer.capacity}.')
   chex.assert_equal_shape_prefix([valid, *jax.tree.leaves(rows)], 1)
-  place = (buffer.added + jnp.cumsum(valid) - 1) % buffer.capacity
-  place = jnp.where(valid, place, buffer.capacity)  # out of bounds: dropped
-  kept = jax.tree.map(lambda old, new: old.at[place].set(new, mode='drop'), buffer.rows, rows)
-  return Buffer(kept, buffer.added + jnp.sum(valid, dtype=jnp.int32))
+  count = jnp.cumsum(valid, dtype=jnp.int32)
+  kept = valid & (count > count[-1] - buffer.capacity)  # the latest, where not all find room
+  place = jnp.where(kept, (buffer.added + count - 1) % buffer.capacity, buffer.capacity)
+  # A place beyond the capacity is dropped.
+  new = jax.tree.map(lambda old, row: old.at[place].set(row, mode='drop'), buffer.rows, rows)
+  return Buffer(new, buffer.added + count[-1])
 
 
 def mix(

@@ -12,16 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
 
-from configs.bench import quick
+from configs.bench import pql, quick
 from experiments.bench import cases, measure
 from lib.train import app
 
 
 class PrepareTest(parameterized.TestCase):
-  def test_the_config_passes_and_names_every_case(self):
-    config = quick.get_config()
-    measure.prepare(config)
-    self.assertEqual(set(config.cases), set(cases.CASES))
+  @parameterized.parameters(quick, pql)
+  def test_every_config_passes(self, module):
+    measure.prepare(module.get_config())
 
   @parameterized.parameters(
     ({'cases': ()}, r'config\.cases is empty'),
@@ -29,6 +28,10 @@ class PrepareTest(parameterized.TestCase):
     ({'rounds': 0}, r'config\.rounds must be positive, got 0'),
     ({'min_seconds': float('nan')}, r'config\.min_seconds must be zero or more, got nan'),
     ({'matmul_size': -1}, r'config\.matmul_size'),
+    ({'updates': {'new': {'method': 'sac'}}}, r"config\.updates\.new\.method: no 'sac'"),
+    ({'updates': {'new': {'method': 'fql', 'rows': 'all'}}}, r'config\.updates\.new: .*rows'),
+    ({'ratios': (('pql_update', 'iql_update'),)}, r'config\.ratios: .*iql_update'),
+    ({'peer': '/nowhere'}, r"config\.peer: no checkout .*'/nowhere'"),
     ({'mlp': {'hidden': (8, 0)}}, r'config\.mlp\.hidden'),
     ({'offline': {'updates': 0}}, r'config\.offline\.updates'),
     ({'offline': {'agent': {'q_aggregation': 'max'}}}, r"config\.offline\.agent: .*'max'"),
@@ -47,7 +50,7 @@ class CompareTest(chex.TestCase):
     machine = np.array([1.0, 2.0, 1.0, 0.5, 2.0])
     made = {
       'fql_update': cases.Case(None, (), updates=10, seeds=2),
-      'pql_update': cases.Case(None, (), updates=10, seeds=2),
+      'pql_update': cases.Case(None, (), updates=10, seeds=4),
     }
     rates = {
       'matmul': 80e9 * machine,
@@ -55,7 +58,8 @@ class CompareTest(chex.TestCase):
       'fql_update': 40e9 * machine,
       'pql_update': 60e9 * machine,
     }
-    rows = measure.compare(rates, made, {'fql_update': 4e9, 'pql_update': 9e9})
+    works = {'fql_update': 4e9, 'pql_update': 18e9}
+    rows = measure.compare(rates, made, works, (('pql_update', 'fql_update'),))
     found = {(row['method'], row['metric']): row for row in rows}
     for name, share in (('fql_update', 0.5), ('pql_update', 0.75)):
       row = found[name, 'share_of_matmul']
@@ -85,6 +89,7 @@ class MeasureTest(chex.TestCase):
         f'--config={pathlib.Path(quick.__file__)}',
         f'--workdir={directory}/run',
         "--config.cases=('square',)",
+        '--config.ratios=()',
         '--config.rounds=2',
         '--config.min_seconds=0.0',
         '--config.matmul_size=8',

@@ -33,6 +33,27 @@ class ChecksTest(chex.TestCase):
     ({'agent': {'time': {'b': 0.0}}}, 'time.b'),
     ({'data': {'env': 'eight_mods'}}, 'eight_modes'),
     ({'data': {'episodes': 0}}, 'episodes'),
+    ({'score_last': 0}, 'score_last'),
+    ({'eval_from': -1}, 'eval_from'),
+    ({'online': {'steps': -1}}, 'online.steps'),
+    ({'online': {'chunk_steps': 0}}, 'online.chunk_steps'),
+    ({'online': {'episodes': 0}}, 'online.episodes'),
+    ({'online': {'capacity': 0}}, 'online.capacity'),
+    ({'online': {'eval_every': 0}}, 'online.eval_every'),
+    ({'online': {'eval_every': 300}}, 'online.eval_every.*online.chunk_steps.*300 and 200'),
+    ({'online': {'steps': 100}}, 'online.steps.*synthetic'),  # a bandit is no environment
+    ({'agent': {'iql': {'expectile': 0.0}}}, 'iql.expectile'),
+    ({'agent': {'iql': {'expectile': 1.0}}}, 'iql.expectile'),
+    ({'agent': {'iql': {'expectile': math.nan}}}, 'iql.expectile'),
+    ({'agent': {'iql': {'inverse_temperature': -1.0}}}, 'iql.inverse_temperature'),
+    ({'agent': {'ifql': {'num_samples': 0}}}, 'ifql.num_samples'),
+    ({'agent': {'fawac': {'inverse_temperature': math.inf}}}, 'fawac.inverse_temperature'),
+    ({'agent': {'fbrac': {'alpha': -1.0}}}, 'fbrac.alpha'),
+    ({'agent': {'rebrac': {'actor_penalty': math.nan}}}, 'rebrac.actor_penalty'),
+    ({'agent': {'rebrac': {'critic_penalty': -1.0}}}, 'rebrac.critic_penalty'),
+    ({'agent': {'rebrac': {'policy_noise': -0.1}}}, 'rebrac.policy_noise'),
+    ({'agent': {'rebrac': {'noise_clip': -0.1}}}, 'rebrac.noise_clip'),
+    ({'agent': {'rebrac': {'actor_every': 0}}}, 'rebrac.actor_every'),
   )
   def test_names_the_bad_field(self, changes, pattern):
     config = bandit.get_config()
@@ -40,6 +61,14 @@ class ChecksTest(chex.TestCase):
     with self.assertRaisesRegex(ValueError, pattern) as raised:
       checks.check(config)
     self.assertNotIn('\n', str(raised.exception))
+
+  @parameterized.parameters(('fql', 'of a method'), ('mine_online', 'fine-tuning'))
+  def test_refuses_a_variant_whose_directory_is_anothers(self, name, pattern):
+    config = bandit.get_config()
+    config.variants = {name: {'method': 'pql'}}
+    config.methods, config.claims = (name,), ()
+    with self.assertRaisesRegex(ValueError, f'variants.{name}.*{pattern}'):
+      checks.check(config)
 
   @parameterized.parameters(
     ({'method': 'pqll'}, 'method'),

@@ -3,12 +3,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
+from jax import flatten_util
 
 from configs.pql import ogbench
 from experiments.pql import methods
-from experiments.pql.methods import agent, bc_flow, fql, pql
+from experiments.pql.methods import agent, bc_flow, fawac, fbrac, fql, ifql, iql, pql, rebrac
 
 SPEC = agent.Spec(observation_dim=3, action_dim=2)
+DETERMINISTIC = ('iql', 'rebrac')
 
 
 def tiny(**changes):
@@ -20,13 +22,15 @@ def tiny(**changes):
 
 
 def batch_of(key, size=16):
-  keys = jax.random.split(key, 4)
+  keys = jax.random.split(key, 6)
   return {
     'observations': jax.random.normal(keys[0], (size, 3)),
     'actions': jax.random.uniform(keys[1], (size, 2), minval=-1.0),
     'rewards': -jnp.ones(size),
     'masks': jax.random.bernoulli(keys[2], 0.8, (size,)).astype(jnp.float32),
     'next_observations': jax.random.normal(keys[3], (size, 3)),
+    'next_actions': jax.random.uniform(keys[4], (size, 2), minval=-1.0),
+    'next_action_masks': jax.random.bernoulli(keys[5], 0.5, (size,)).astype(jnp.float32),
   }
 
 
@@ -42,10 +46,14 @@ def flow_gradients(config, size=16):
   return jax.jit(differentiate)(params)
 
 
-def update_once(method, seed=0):
+def update_and_batch(method, seed=0):
   state = jax.jit(method.init)(jax.random.key(seed))
   batch = batch_of(jax.random.key(seed + 1))
-  return state, *jax.jit(method.update)(state, batch, jax.random.key(seed + 2))
+  return state, *jax.jit(method.update)(state, batch, jax.random.key(seed + 2)), batch
+
+
+def update_once(method, seed=0):
+  return update_and_batch(method, seed)[:3]
 
 
 def assert_changes(before, after, changed):
@@ -55,6 +63,34 @@ def assert_changes(before, after, changed):
       for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(after[name]), strict=True)
     )
     assert same != (name in changed), name
+
+
+def metric_gradients(method, batch, key):
+  """The state, its metrics, and for each metric its gradient by each network's parameters."""
+  state = jax.jit(method.init)(jax.random.key(0))
+  # Other parameters than their average, as after some updates.
+  state = state._replace(target=jax.tree.map(lambda x: 0.5 * x, state.target))
+
+  def metrics(params):
+    values = method.update(state._replace(params=params), batch, key)[1]
+    return values, values
+
+  gradients, values = jax.jit(jax.jacrev(metrics, has_aux=True))(state.params)
+  return state, values, gradients
+
+
+def networks_moved(gradients):
+  """For each loss, the networks of which some parameter has a gradient."""
+  moved = lambda tree: any(bool(jnp.any(x != 0)) for x in jax.tree.leaves(tree))
+  return {
+    metric: {name for name, tree in by_network.items() if moved(tree)}
+    for metric, by_network in gradients.items()
+    if metric.endswith('_loss')
+  }
+
+
+def total(*trees):
+  return jax.tree.map(lambda *parts: sum(parts), *trees)
 
 
 class FlowLossTest(chex.TestCase):
@@ -172,7 +208,8 @@ class MethodsTest(chex.TestCase):
     chex.assert_shape(actions, (32, SPEC.action_dim))
     self.assertLessEqual(float(jnp.abs(actions).max()), 1.0)
     np.testing.assert_array_equal(actions, act(jax.random.key(2)))
-    self.assertGreater(float(jnp.abs(actions - act(jax.random.key(3))).max()), 0)
+    by_another_key = float(jnp.abs(actions - act(jax.random.key(3))).max())
+    self.assertEqual(by_another_key == 0, name in DETERMINISTIC)
 
   def test_variants_change_their_fields_alone(self):
     config = ogbench.get_config()
@@ -182,3 +219,182 @@ class MethodsTest(chex.TestCase):
     self.assertEqual(config.agent.pde.weight, 0.01)
     changed.agent.pde.weight = config.agent.pde.weight
     self.assertEqual(changed.to_dict(), config.to_dict())
+
+
+class ImplicitTest(chex.TestCase):
+  def test_each_loss_of_iql_moves_its_own_network(self):
+    config, batch = tiny(iql={'expectile': 0.7}), batch_of(jax.random.key(1))
+    state, metrics, gradients = metric_gradients(iql.make(config, SPEC), batch, jax.random.key(2))
+    expected = {'value_loss': {'value'}, 'critic_loss': {'critic'}, 'actor_loss': {'actor'}}
+    self.assertEqual(networks_moved(gradients), expected)
+    self.assertGreater(float(jnp.abs(metrics['advantage_weight'] - 1)), 1e-3)
+    parts = [gradients[name] for name in expected]
+    chex.assert_trees_all_close(gradients['loss'], total(*parts), rtol=1e-5, atol=1e-7)
+    # The value regresses on the expectile of the target critics; the critics bootstrap from it.
+    nets, params = agent.networks(config, SPEC), state.params
+    s, a, next_s = (batch[name] for name in ('observations', 'actions', 'next_observations'))
+    q, target_q = (np.asarray(nets.critic(p, s, a)) for p in (params['critic'], state.target))
+    v, next_v = (np.asarray(nets.value(params['value'], x)) for x in (s, next_s))
+    losses = [(0.7 if x > 0 else 0.3) * x**2 for x in target_q.min(axis=0) - v]
+    np.testing.assert_allclose(metrics['value_loss'], np.mean(losses), rtol=1e-5)
+    y = batch['rewards'] + config.discount * batch['masks'] * next_v
+    np.testing.assert_allclose(metrics['critic_loss'], np.mean((q - y) ** 2), rtol=1e-5)
+
+  def test_iql_without_temperature_clones_behaviour(self):
+    method = iql.make(tiny(iql={'inverse_temperature': 0.0}), SPEC)
+    batch = batch_of(jax.random.key(1))
+    state, metrics, gradients = metric_gradients(method, batch, jax.random.key(2))
+    self.assertEqual(float(metrics['advantage_weight']), 1.0)
+
+    @jax.jit
+    @jax.value_and_grad
+    def cloning(params):
+      # Actions start near the centre of the box, so that nothing is clipped.
+      actions = method.act(params, batch['observations'], jax.random.key(0))
+      return jnp.mean(jnp.sum((actions - batch['actions']) ** 2, axis=-1)) / 2
+
+    loss, gradient = cloning(state.params)
+    np.testing.assert_allclose(metrics['actor_loss'], loss, rtol=1e-6)
+    chex.assert_trees_all_close(gradients['actor_loss'], gradient, rtol=1e-5, atol=1e-7)
+
+  def test_each_loss_of_ifql_moves_its_own_network(self):
+    _, _, gradients = metric_gradients(
+      ifql.make(tiny(), SPEC), batch_of(jax.random.key(1)), jax.random.key(2)
+    )
+    expected = {'value_loss': {'value'}, 'critic_loss': {'critic'}, 'flow_loss': {'flow'}}
+    self.assertEqual(networks_moved(gradients), expected)
+
+  def test_ifql_acts_by_the_sample_that_its_worst_critic_likes_best(self):
+    config = tiny(ifql={'num_samples': 6})
+    nets, method = agent.networks(config, SPEC), ifql.make(config, SPEC)
+    params = jax.jit(method.init)(jax.random.key(0)).params
+    observations, key = jax.random.normal(jax.random.key(1), (5, 3)), jax.random.key(2)
+
+    @jax.jit
+    def everything(params):
+      actions = method.act(params, observations, key)
+      noise = jax.random.normal(key, (6, 5, 2))
+      samples = jax.lax.map(
+        lambda z: bc_flow.integrate_flow(nets.flow, params['flow'], observations, z, 3), noise
+      )
+      worst = lambda a: nets.critic(params['critic'], observations, a).min(axis=0)
+      return actions, samples, worst(actions), jax.lax.map(worst, samples)
+
+    actions, samples, chosen, values = map(np.asarray, everything(params))
+    np.testing.assert_allclose(chosen, values.max(axis=0), rtol=1e-5, atol=1e-6)
+    gaps = np.abs(actions - samples).max(axis=-1)  # (6, 5)
+    self.assertLess(gaps.min(axis=0).max(), 1e-5)
+    self.assertGreater(len({*gaps.argmin(axis=0)}), 1)
+
+  def test_ifql_with_one_sample_is_the_flow_policy(self):
+    config = tiny(ifql={'num_samples': 1})
+    one, plain = ifql.make(config, SPEC), bc_flow.make(config, SPEC)
+    params = jax.jit(one.init)(jax.random.key(0)).params
+    observations, key = jax.random.normal(jax.random.key(1), (5, 3)), jax.random.key(2)
+    found, expected = (jax.jit(m.act)(params, observations, key) for m in (one, plain))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+class FlowActorCriticTest(chex.TestCase):
+  def test_fawac_weighs_flow_matching_by_the_advantage(self):
+    batch, key = batch_of(jax.random.key(1)), jax.random.key(2)
+    nets = agent.networks(tiny(), SPEC)
+    for beta in (0.0, 1.0):
+      method = fawac.make(tiny(fawac={'inverse_temperature': beta}), SPEC)
+      state, metrics, gradients = metric_gradients(method, batch, key)
+      expected = {'critic_loss': {'critic'}, 'flow_loss': {'flow'}}
+      self.assertEqual(networks_moved(gradients), expected)
+      _, actor_key = jax.random.split(key)
+      _, flow_key = jax.random.split(actor_key)
+      plain = jax.jit(
+        jax.grad(lambda p: bc_flow.flow_loss(nets.flow, p, batch, flow_key)[0])  # noqa: B023
+      )(state.params['flow'])
+      same = jax.tree.map(
+        lambda a, b: np.allclose(a, b, rtol=1e-4, atol=1e-6), gradients['flow_loss']['flow'], plain
+      )
+      self.assertEqual(all(jax.tree.leaves(same)), beta == 0.0)
+      self.assertEqual(float(metrics['advantage_weight']) == 1.0, beta == 0.0)
+
+  def test_fbrac_moves_the_flow_by_both_losses_and_by_matching_alone_in_the_limit(self):
+    batch, key = batch_of(jax.random.key(1)), jax.random.key(2)
+    method = fbrac.make(tiny(fbrac={'alpha': 1e4}), SPEC)
+    _, metrics, gradients = metric_gradients(method, batch, key)
+    expected = {'critic_loss': {'critic'}, 'flow_loss': {'flow'}, 'policy_value_loss': {'flow'}}
+    self.assertEqual(networks_moved(gradients), expected)
+    np.testing.assert_allclose(
+      metrics['loss'],
+      metrics['critic_loss'] + 1e4 * metrics['flow_loss'] + metrics['policy_value_loss'],
+      rtol=1e-5,
+    )
+    matching = gradients['flow_loss']['flow']
+    chex.assert_trees_all_close(
+      gradients['loss']['flow'],
+      jax.tree.map(lambda a, b: 1e4 * a + b, matching, gradients['policy_value_loss']['flow']),
+      rtol=1e-4,
+      atol=1e-2,
+    )
+    flat = [flatten_util.ravel_pytree(g)[0] for g in (gradients['loss']['flow'], matching)]
+    cosine = flat[0] @ flat[1] / jnp.linalg.norm(flat[0]) / jnp.linalg.norm(flat[1])
+    self.assertGreater(float(cosine), 1 - 1e-4)
+
+
+class RebracTest(chex.TestCase):
+  def test_policy_and_targets_move_once_in_so_many_updates(self):
+    method = rebrac.make(tiny(rebrac={'actor_every': 3}), SPEC)
+    update = jax.jit(method.update)
+    before = jax.jit(method.init)(jax.random.key(0))
+    for number in range(1, 7):
+      after, _ = update(before, batch_of(jax.random.key(number)), jax.random.key(-number))
+      now = number % 3 == 0
+      assert_changes(before.params, after.params, {'critic', 'actor'} if now else {'critic'})
+      assert_changes(before.target, after.target, {'critic', 'actor'} if now else {})
+      optimisers = [{k: s.opt_state[k] for k in ('critic', 'actor')} for s in (before, after)]
+      assert_changes(*optimisers, {'critic', 'actor'} if now else {'critic'})
+      before = after
+
+  @parameterized.parameters(
+    {'critic_penalty': 2.0, 'policy_noise': 0.0},
+    {'critic_penalty': 0.0, 'policy_noise': 0.0},
+    {'critic_penalty': 2.0, 'policy_noise': 0.2, 'noise_clip': 0.0},
+  )
+  def test_the_next_action_is_penalised_where_there_is_one(self, **changes):
+    config = tiny(rebrac=changes)
+    nets, method = agent.networks(config, SPEC), rebrac.make(config, SPEC)
+    state = jax.jit(method.init)(jax.random.key(0))
+    state = state._replace(target=jax.tree.map(lambda x: 2.0 * x, state.target))
+    update, batch = jax.jit(method.update), batch_of(jax.random.key(1))
+
+    s, next_s, r, m = (batch[k] for k in ('observations', 'next_observations', 'rewards', 'masks'))
+    next_a = np.asarray(method.act(state.target, next_s, jax.random.key(5)))
+    next_q = np.asarray(nets.critic(state.target['critic'], next_s, next_a)).min(axis=0)
+    squares = ((next_a - np.asarray(batch['next_actions'])) ** 2).sum(axis=-1)
+    value = next_q - changes['critic_penalty'] * np.asarray(batch['next_action_masks']) * squares
+    y = r + config.discount * m * value
+    q = nets.critic(state.params['critic'], s, batch['actions'])
+    _, metrics = update(state, batch, jax.random.key(2))
+    np.testing.assert_allclose(metrics['critic_loss'], np.mean((q - y) ** 2), rtol=1e-5)
+
+    there = batch['next_action_masks'][:, None]
+    for where, matters in ((1 - there, False), (there, changes['critic_penalty'] > 0)):
+      moved = batch | {'next_actions': batch['next_actions'] + where}
+      _, other = update(state, moved, jax.random.key(3))
+      self.assertEqual(float(other['critic_loss']) != float(metrics['critic_loss']), matters)
+
+  def test_losses_of_the_actor(self):
+    config = tiny(rebrac={'actor_penalty': 0.5})
+    nets, method = agent.networks(config, SPEC), rebrac.make(config, SPEC)
+    state, _, metrics, batch = update_and_batch(method)
+    s = batch['observations']
+    actions = method.act(state.params, s, jax.random.key(0))
+    q = np.asarray(nets.critic(state.params['critic'], s, actions)).min(axis=0)
+    # The value is in units of its own size, so that the penalty's weight has none.
+    np.testing.assert_allclose(
+      metrics['policy_value_loss'], -q.mean() / np.abs(q).mean(), rtol=1e-5
+    )
+    cloning = np.mean(np.sum((np.asarray(actions) - np.asarray(batch['actions'])) ** 2, axis=-1))
+    np.testing.assert_allclose(metrics['cloning_loss'], cloning, rtol=1e-5)
+    np.testing.assert_allclose(
+      metrics['loss'],
+      metrics['critic_loss'] + metrics['policy_value_loss'] + 0.5 * metrics['cloning_loss'],
+      rtol=1e-5,
+    )

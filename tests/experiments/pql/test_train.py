@@ -24,6 +24,7 @@ from absl.testing import parameterized
 import lib.train
 from experiments.pql import data, methods, report, train
 from experiments.pql.methods import agent
+from lib.io import manifest
 from lib.train import app, metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -73,16 +74,26 @@ class TrainTest(chex.TestCase):
     command += cls.arguments(workdir, *overrides)[1:]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
-  def assert_same_as_whole(self, workdir):
+  def assert_close_to_whole(self, workdir):
     for name in ('bc_flow', 'pql'):
       (_, mine), (_, theirs) = (lib.train.restore(d / name) for d in (workdir, self.whole))
+      chex.assert_trees_all_close(mine, theirs, rtol=1e-5, atol=1e-6)
+      mine, theirs = (
+        [r['loss'] for r in metrics.read(d / name / 'metrics.jsonl') if r['kind'] == 'train']
+        for d in (workdir, self.whole)
+      )
+      np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+  def assert_same(self, workdir, whole):
+    for name in ('bc_flow', 'pql'):
+      (_, mine), (_, theirs) = (lib.train.restore(d / name) for d in (workdir, whole))
       chex.assert_trees_all_equal(mine, theirs)
       mine, theirs = (
         [
           {key: value for key, value in record.items() if key != 'steps_per_second'}
           for record in metrics.read(d / name / 'metrics.jsonl')
         ]
-        for d in (workdir, self.whole)
+        for d in (workdir, whole)
       )
       self.assertEqual(mine, theirs)
 
@@ -137,24 +148,38 @@ class TrainTest(chex.TestCase):
     self.assertEqual(process.returncode, -signal.SIGKILL)
     with mock.patch.object(report, 'write'):
       self.assertEqual(self.run_here(workdir), 0)
-    self.assert_same_as_whole(workdir)
+    self.assert_same(workdir, self.whole)
 
   @pytest.mark.slow
-  def test_killed_at_random_moments(self):
+  def test_ten_kills_at_random_moments(self):
+    longer = ('--config.steps=6000', '--config.chunk_steps=50', '--config.checkpoint_every=200')
+    longer += ('--config.eval_every=3000',)
+    whole, workdir = self.directory / 'whole longer', self.directory / 'killed often'
+    self.assertEqual(self.run_here(whole, *longer), 0)
     rng = random.Random(0)
-    workdir = self.directory / 'killed often'
-    for attempt in range(30):
-      process = self.start(workdir)
-      try:
-        process.communicate(timeout=rng.uniform(2.0, 3.0 + attempt))
-      except subprocess.TimeoutExpired:
-        process.send_signal(rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-        process.communicate()
-      self.assertIn(process.returncode, (0, -signal.SIGKILL, -signal.SIGTERM, 143))
-      if process.returncode == 0:
-        break
+    for kill in range(10):
+      process = self.start(workdir, *longer)
+      if kill % 3:  # else while it starts
+        while 'steps' not in (line := process.stderr.readline()) and line:
+          pass
+      time.sleep(rng.uniform(0.0, 0.7 if kill % 3 else 6.0))
+      self.assertIsNone(process.poll(), 'done before the last kill')
+      process.kill()
+      process.communicate()
+    process = self.start(workdir, *longer)
+    time.sleep(rng.uniform(0.0, 10.0))
+    process.terminate()
+    process.communicate()
+    self.assertEqual(self.run_here(workdir, *longer), 0)
+    self.assert_same(workdir, whole)
+
+  @pytest.mark.slow
+  def test_eight_devices_end_as_one(self):
+    workdir = self.directory / 'eight devices'
+    process = self.start(workdir, '--config.cpu_devices=8')
+    process.communicate(timeout=300)
     self.assertEqual(process.returncode, 0)
-    self.assert_same_as_whole(workdir)
+    self.assert_close_to_whole(workdir)
 
   @pytest.mark.slow
   def test_two_hosts_end_as_one(self):
@@ -178,9 +203,7 @@ class TrainTest(chex.TestCase):
     for host in hosts:
       host.communicate(timeout=300)
       self.assertEqual(host.returncode, 0)
-    for name in ('bc_flow', 'pql'):
-      (_, mine), (_, theirs) = (lib.train.restore(d / name) for d in (workdir, self.whole))
-      chex.assert_trees_all_close(mine, theirs, rtol=1e-5, atol=1e-6)
+    self.assert_close_to_whole(workdir)
     self.assertTrue((workdir / 'report.md').is_file())
 
   def assert_fails(self, code, pattern, *overrides, workdir=None):
@@ -230,6 +253,23 @@ class TrainTest(chex.TestCase):
       self.assert_fails(3, 'diverged: .*loss.* step 1', workdir=workdir)
     records = metrics.read(workdir / 'bc_flow' / 'metrics.jsonl')
     self.assertEqual(records, [])
+
+  def test_disk_that_fills_while_saving_leaves_the_checkpoint_before(self):
+    workdir = self.directory / 'full'
+    seal, sealed = manifest.seal, []
+
+    def fill(path):  # at the second checkpoint
+      if sealed:
+        raise OSError(28, 'No space left on device')
+      sealed.append(path)
+      seal(path)
+
+    with mock.patch.object(manifest, 'seal', fill):
+      self.assert_fails(4, 'No space left', workdir=workdir)
+    self.assertEqual(os.listdir(workdir / 'bc_flow' / 'checkpoints'), ['20'])
+    with mock.patch.object(report, 'write'):
+      self.assertEqual(self.run_here(workdir), 0)
+    self.assert_same(workdir, self.whole)
 
   def test_full_disk_ends_with_its_own_code(self):
     full = OSError(28, 'No space left on device')

@@ -57,6 +57,22 @@ class EvaluateTest(parameterized.TestCase):
     self.assertTrue(episodes.success.any())  # some solve the task,
     self.assertTrue((episodes.lengths[~episodes.success] == 12).all())  # the clock ends the others
 
+  def test_rewards_of_each_episode_sum_to_its_return(self):
+    episodes = evaluate.run_episodes(self.pool, _act, NUM_EPISODES, seed=5, record=True)
+    for i, rewards in enumerate(episodes.rewards):
+      self.assertEqual(rewards.dtype, np.float64)
+      self.assertLen(rewards, episodes.lengths[i])
+      np.testing.assert_allclose(rewards.sum(), episodes.returns[i], rtol=1e-12, atol=1e-12)
+      # Each is of its own step: the walk pays the second coordinate of where it led.
+      np.testing.assert_allclose(rewards, episodes.observations[i][1:, 1], rtol=1e-6)
+
+  def test_terminated_by_its_own_rules_or_by_the_clock(self):
+    episodes = evaluate.run_episodes(self.pool, _act, NUM_EPISODES, seed=5)
+    np.testing.assert_array_equal(episodes.terminated, episodes.success)
+    self.assertTrue((episodes.lengths[~episodes.terminated] == 12).all())
+    self.assertEqual({*episodes.terminated}, {False, True})
+    self.assertEmpty(episodes.rewards)
+
   @parameterized.parameters((1, 1), (10, 3))
   def test_sizes_of_the_pool_change_nothing(self, num_envs, num_workers):
     with evaluate.EnvPool(toys.make_walk, num_envs, num_workers) as pool:

@@ -11,7 +11,8 @@ import numpy as np
 class Walk(gymnasium.Env):
   """A walk whose steps are disturbed by every source of randomness that simulators use.
 
-  The episode is solved, and ends, when the walker passes 3 on its first axis.
+  The episode is solved, and ends, when the walker passes 3 on its first axis. Each step pays where
+  he then is on the second.
   """
 
   def __init__(self):
@@ -27,7 +28,7 @@ class Walk(gymnasium.Env):
   def step(self, action):
     self._move(action)
     solved = bool(self.state[0] > 3.0)
-    return self.state.copy(), -1.0, solved, False, {'success': float(solved)}
+    return self.state.copy(), self.state[1], solved, False, {'success': float(solved)}
 
   def _move(self, action):
     self.state[:2] += action + 0.1 * self.np_random.normal(size=2)

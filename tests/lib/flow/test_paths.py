@@ -245,3 +245,57 @@ class BimodalTest(chex.TestCase):
     mean = likelihoods @ np.array([[-mode], [mode]]) / likelihoods.sum(axis=1, keepdims=True)
     found = self.variant(lambda x, t: paths.bimodal_marginal_velocity(x, t, mode))(x, t)
     np.testing.assert_allclose(found, (mean - x) / (1 - t), rtol=1e-4, atol=1e-5)
+
+
+class MixtureTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_one_component_is_a_gaussian(self):
+    x, t, mean = normal(4, 3), column(0.0, 0.3, 0.6, 1.0), normal(3)
+    found = self.variant(lambda x, t: paths.mixture_marginal_velocity(x, t, mean[None], 0.5))(x, t)
+    expected = paths.gaussian_marginal_velocity(x, t, mean, 0.5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+  def test_its_score_is_that_of_the_mixtures_density(self):
+    rng = np.random.default_rng(0)
+    x, means, std = rng.normal(size=(6, 2)), rng.normal(size=(3, 2)), 0.4
+    t = np.array([0.05, 0.2, 0.5, 0.7, 0.9, 1.0])[:, None]
+
+    def log_density(x, t):
+      gaps = jnp.sum((x - t * means) ** 2, axis=-1)
+      return jax.scipy.special.logsumexp(-gaps / (2 * ((1 - t) ** 2 + (t * std) ** 2)))
+
+    with jax.enable_x64(True):
+      score = jax.vmap(jax.grad(log_density))(x, t)
+      expected = paths.velocity_from_score(score, x, t)
+      found = paths.mixture_marginal_velocity(x, t, means, std)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+  def test_narrow_components_approach_the_two_points(self):
+    x, t = (grid.reshape(-1, 1) for grid in np.meshgrid(np.linspace(-1, 1, 5), (0.1, 0.5, 0.9)))
+    modes = np.array([[-0.8], [0.8]])
+    with jax.enable_x64(True):
+      expected = paths.bimodal_marginal_velocity(x, t, 0.8)
+      errors = [
+        np.abs(paths.mixture_marginal_velocity(x, t, modes, std) - expected).max()
+        for std in (1e-2, 1e-3, 1e-4)
+      ]
+    # The error is of second order in σ.
+    self.assertLess(errors[2], 1e-4)
+    np.testing.assert_allclose(errors[:2], np.multiply(100, errors[1:]), rtol=0.5)
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_means_of_each_row(self):
+    x, t, means = normal(4, 2), column(0.0, 0.3, 0.6, 1.0), normal(4, 3, 2)
+    velocity = self.variant(lambda *inputs: paths.mixture_marginal_velocity(*inputs, 0.3))
+    rows = [velocity(x[i : i + 1], t[i : i + 1], means[i])[0] for i in range(4)]
+    np.testing.assert_allclose(velocity(x, t, means), rows, rtol=1e-5, atol=1e-6)
+
+  def test_is_finite_far_away(self):
+    x, t = np.full((3, 2), 1e6, np.float32), column(0.0, 0.5, 1.0)
+    found = paths.mixture_marginal_velocity(x, t, normal(4, 2), 0.05)
+    self.assertTrue(np.isfinite(found).all())
+
+  @parameterized.parameters(0.0, -0.1)
+  def test_refuses_a_deviation_that_is_not_positive(self, std):
+    with self.assertRaisesRegex(ValueError, 'std='):
+      paths.mixture_marginal_velocity(np.zeros((3, 1)), np.zeros((3, 1)), np.zeros((2, 1)), std)

@@ -32,3 +32,17 @@ class MLPTest(chex.TestCase):
     params = net.init(jax.random.key(1), x)
     invariant = np.allclose(net.apply(params, x), net.apply(params, 100 * x), atol=1e-3)
     self.assertEqual(invariant, layer_norm)
+
+
+class OutputScaleTest(chex.TestCase):
+  @parameterized.parameters(1e-2, 4.0)
+  def test_scales_the_last_kernel_alone(self, scale):
+    x = jnp.zeros((1, 6))
+    plain, scaled = (
+      mlp.MLP((5, 4), 3, **kwargs).init(jax.random.key(0), x)['params']
+      for kwargs in ({}, {'output_scale': scale})
+    )
+    last = plain.pop('Dense_2'), scaled.pop('Dense_2')
+    chex.assert_trees_all_equal(plain, scaled)
+    np.testing.assert_allclose(last[1]['kernel'], np.sqrt(scale) * last[0]['kernel'], rtol=1e-5)
+    np.testing.assert_array_equal(last[1]['bias'], 0.0)

@@ -5,10 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
+from scipy import stats
 
 from lib.rl import losses
 
 finite = st.floats(-100, 100, width=32, allow_subnormal=False)
+huge = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
 
 
 class TdTargetTest(chex.TestCase):
@@ -66,3 +68,79 @@ class LossesTest(chex.TestCase):
   def test_value_loss_is_the_negative_mean(self):
     q = jax.random.normal(jax.random.key(1), (2, 8))
     np.testing.assert_allclose(losses.policy_value_loss(q), -q.mean(), rtol=1e-6)
+
+
+class ExpectileLossTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_one_half_is_half_the_mean_squared_error(self):
+    d = jax.random.normal(jax.random.key(0), (9,))
+    loss = self.variant(lambda d: losses.expectile_loss(d, 0.5))(d)
+    np.testing.assert_allclose(loss, jnp.mean(d**2) / 2, rtol=1e-6)
+
+  @parameterized.parameters(0.1, 0.5, 0.9, 0.99)
+  def test_is_stationary_at_the_expectile_and_larger_beside_it(self, expectile):
+    x = np.random.default_rng(0).gumbel(size=40)
+    best = stats.expectile(x, expectile)
+    loss = lambda v: losses.expectile_loss(x - v, expectile)
+    with jax.enable_x64(True):
+      value, slope = jax.value_and_grad(loss)(best)
+      self.assertAlmostEqual(float(slope), 0.0, delta=1e-7)
+      for beside in (-0.1, 0.1):
+        self.assertGreater(float(loss(best + beside)), float(value))
+
+  def test_approaches_the_maximum_and_the_minimum(self):
+    x = np.random.default_rng(1).normal(size=9)
+    with jax.enable_x64(True):
+      for expectile, end in ((1 - 1e-6, x.max()), (1e-6, x.min())):
+        # The slope's only root lies within 1e-4 of the end, on the side of the others.
+        slope = jax.grad(lambda v, k=expectile: losses.expectile_loss(x - v, k))
+        inside = end + 1e-4 * np.sign(x.mean() - end)
+        self.assertLess(float(slope(end)) * float(slope(inside)), 0.0)
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_mirrors(self):
+    d = jax.random.normal(jax.random.key(2), (9,))
+    loss = self.variant(losses.expectile_loss, static_argnums=1)
+    np.testing.assert_allclose(loss(d, 0.7), loss(-d, 0.3), rtol=1e-6)
+
+  @parameterized.parameters(0.0, 1.0, -0.5, 1.5, np.nan)
+  def test_refuses_an_expectile_outside_the_open_interval(self, expectile):
+    with self.assertRaisesRegex(ValueError, 'expectile='):
+      losses.expectile_loss(jnp.ones(2), expectile)
+
+
+class AdvantageWeightsTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_is_the_exponential_below_the_limit(self):
+    advantage = jnp.linspace(-4.0, 4.0, 9)
+    found = self.variant(lambda a: losses.advantage_weights(a, 2.0, 10.0))(advantage)
+    expected = np.minimum(np.exp(2.0 * np.asarray(advantage, np.float64)), 10.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+  def test_temperature_zero_is_behaviour_cloning(self):
+    advantage = jnp.array([[-1e30, 0.0], [3.0, 1e30]])
+    np.testing.assert_array_equal(losses.advantage_weights(advantage, 0.0), np.ones((2, 2)))
+
+  @hypothesis.settings(max_examples=25, deadline=None)
+  @hypothesis.given(
+    st.lists(
+      st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False), min_size=2, max_size=9
+    ),
+    st.sampled_from([0.0, 1e-3, 1.0, 1e10]),
+  )
+  def test_is_finite_rises_and_never_passes_the_limit(self, advantage, inverse_temperature):
+    weights = losses.advantage_weights(jnp.sort(jnp.array(advantage)), inverse_temperature, 5.0)
+    self.assertTrue(bool(jnp.isfinite(weights).all()))
+    self.assertGreaterEqual(float(jnp.diff(weights).min()), 0.0)
+    self.assertBetween(float(weights[0]), 0.0, 5.0 * (1 + 1e-6))
+    self.assertLessEqual(float(weights[-1]), 5.0 * (1 + 1e-6))
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_passes_no_gradient(self):
+    total = lambda a: losses.advantage_weights(a, 1.0).sum()
+    np.testing.assert_array_equal(self.variant(jax.grad(total))(jnp.arange(-2.0, 9.0)), 0.0)
+
+  @parameterized.parameters((-0.1, 100.0), (1.0, 0.5), (1.0, -1.0))
+  def test_refuses_numbers_out_of_range(self, inverse_temperature, limit):
+    with self.assertRaisesRegex(ValueError, 'inverse_temperature=.*limit='):
+      losses.advantage_weights(jnp.ones(2), inverse_temperature, limit)

@@ -223,3 +223,47 @@ class ProportionIntervalTest(chex.TestCase):
   def test_refuses_impossible_counts(self, successes, trials):
     with self.assertRaisesRegex(ValueError, f'{successes}|{trials}'):
       intervals.proportion_interval(successes, trials)
+
+
+class StdIntervalTest(chex.TestCase):
+  @parameterized.parameters((2, 0.95), (5, 0.95), (8, 0.8))
+  def test_covers_the_deviation_of_normal_data_as_often_as_it_says(self, n, level):
+    draws = np.random.default_rng(n).normal(1.0, 3.0, (1000, n))
+    found = [intervals.std_interval(x, level) for x in draws]
+    covered = np.mean([i.low <= 3.0 <= i.high for i in found])
+    self.assertAlmostEqual(covered, level, delta=4 * np.sqrt(level * (1 - level) / 1000))
+    # Of those that miss, as many lie above as below.
+    missed = np.mean([i.low > 3.0 for i in found])
+    self.assertAlmostEqual(missed, (1 - level) / 2, delta=4 * np.sqrt((1 - level) / 2000))
+
+  def test_bounds_by_hand(self):
+    # χ² with two degrees of freedom is exponential: P(χ² > x) = exp(-x / 2).
+    x = [1.0, 2.0, 3.0]  # s = 1
+    expected = [1.0, np.sqrt(-1 / np.log(0.025)), np.sqrt(-1 / np.log(0.975))]
+    np.testing.assert_allclose(bounds(intervals.std_interval(x)), expected, rtol=1e-9)
+    self.assertEqual(intervals.std_interval(x).method, 'chi-square')
+
+  @settings(max_examples=50, deadline=None)
+  @given(samples, st.floats(0.1, 100.0), finite)
+  def test_scales_with_the_values_and_does_not_move_with_them(self, values, scale, shift):
+    x = np.array(values)
+    plain, moved = (bounds(intervals.std_interval(v)) for v in (x, shift - scale * x))
+    size = scale * np.abs(x).max() + abs(shift) + 1.0
+    # The factor of the upper bound reaches 32 with two values.
+    np.testing.assert_allclose(moved, scale * plain, rtol=1e-9, atol=1e-11 * size)
+
+  @settings(max_examples=50, deadline=None)
+  @given(any_size.filter(lambda values: len(values) > 2))
+  def test_contains_the_estimate(self, values):
+    interval = intervals.std_interval(values)
+    self.assertAlmostEqual(interval.mean, np.std(values, ddof=1))
+    self.assertLessEqual(interval.low, interval.mean)
+    self.assertLessEqual(interval.mean, interval.high)
+
+  def test_one_value_has_no_spread(self):
+    self.assertTrue(np.isnan(bounds(intervals.std_interval([0.7]))).all())
+
+  @parameterized.parameters(([],), ([1.0, np.nan],), ([[1.0, 2.0]],))
+  def test_refuses_what_is_no_finite_sample(self, values):
+    with self.assertRaisesRegex(ValueError, 'values'):
+      intervals.std_interval(values)

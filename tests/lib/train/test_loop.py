@@ -1,5 +1,6 @@
 """Tests of lib.train.loop."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -208,6 +209,65 @@ class ChunksTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, 'chunk_steps='):
       next(run)
     self.assertEmpty(os.listdir(self.workdir))
+
+
+class SendTest(parameterized.TestCase):
+  """A caller that adds 100 to the number of steps, and 1 to the weights, before every chunk."""
+
+  def setUp(self):
+    super().setUp()
+    self.workdir = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+    self.enterContext(mock.patch.object(console, 'say'))
+
+  def run_it(self, workdir, fn=lambda done: None, sends=lambda done: True):
+    """Returns what is yielded by step; `fn(done)` comes between the yield and what is sent."""
+    seen = {}
+    with metrics.Writer(workdir) as writer:
+      run = loop.chunks(
+        toys.step, toys.sample, toys.DATA, make_state(KEYS), KEYS,
+        num_steps=6, chunk_steps=2, checkpoint_every=4, writer=writer,
+        checkpoints=checkpoint.Checkpoints(workdir),
+      )  # fmt: skip
+      with contextlib.closing(run):
+        done, state = next(run)
+        while True:
+          seen[done] = jax.device_get(state)
+          fn(done)
+          if done == 6:
+            return seen
+          params = jax.tree.map(lambda x: x + 1, state.params)
+          sent = state._replace(params=params, steps=state.steps + 100)
+          done, state = run.send(sent if sends(done) else None)
+
+  def test_what_is_sent_is_trained(self):
+    seen = self.run_it(self.workdir, sends=lambda done: done != 2)
+    steps = {done: state.steps.tolist() for done, state in seen.items()}
+    self.assertEqual(steps, {0: [0, 0], 2: [102, 102], 4: [104, 104], 6: [206, 206]})
+    plain = dict(chunks(num_steps=6))
+    self.assertFalse(np.allclose(seen[2].params['w'], plain[2].params['w'], atol=0.1))
+
+  @parameterized.parameters('leaves', 'is killed', 'is told')
+  def test_run_that_goes_on_ends_with_the_same_bits(self, how):
+    whole = self.run_it(self.workdir / 'whole')
+
+    def stop(done):
+      if done == 2 and how == 'is told':  # saves what was yielded, to which the caller adds again
+        os.kill(os.getpid(), signal.SIGTERM)
+      if done == 6 and how != 'is told':
+        raise KeyError('stop')
+
+    workdir = self.workdir / 'stopped'
+    error = signals.Stopped if how == 'is told' else KeyError
+    with self.assertRaises(error), signals.handled():
+      self.run_it(workdir, stop)
+    if how == 'is killed':  # and the last checkpoint was not written
+      shutil.rmtree(workdir / 'checkpoints' / '6')
+    resumed = self.run_it(workdir)
+    self.assertEqual(min(resumed), {'leaves': 6, 'is killed': 4, 'is told': 2}[how])
+    for done, state in resumed.items():
+      self.assertEqual(bits(state), bits(whole[done]))
+    records = [read_records(path) for path in (workdir, self.workdir / 'whole')]
+    self.assertEqual(*records)
 
 
 class DivergedTest(parameterized.TestCase):

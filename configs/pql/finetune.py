@@ -1,0 +1,22 @@
+r"""Offline, then online: FQL and PQL on cube-single-play, task 1, go on in the environment.
+
+python -m experiments.pql.main --config=configs/pql/finetune.py
+"""
+
+import ml_collections
+
+from configs.pql import cube
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Half of cube.py's updates on the data set, then as many with the environment beside it."""
+  config = cube.get_config()
+  config.num_seeds = 3
+  config.methods = ('fql', 'pql')
+  config.claims = (('pql_online', 'pql', 'success', 0.0), ('fql_online', 'fql', 'success', 0.0))
+  config.steps = 20_000
+  config.eval_from = 0
+  config.eval_every = 10_000
+  config.score_last = 1
+  config.online.steps = 20_000
+  return config
