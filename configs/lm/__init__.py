@@ -1,0 +1,1 @@
+"""Configs of the language model at the terminal."""

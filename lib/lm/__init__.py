@@ -1,0 +1,1 @@
+"""Decoder language models: the transformer, checkpoints by name, generation and scoring."""
