@@ -280,9 +280,9 @@ def _checked(arch: transformer.Architecture) -> transformer.Architecture:
 
 def _number(config: Mapping[str, Any], key: str, default: float | None) -> float:
   value = config.get(key, default)
-  if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+  if isinstance(value, bool) or not isinstance(value, (int, float)):
     raise ValueError(f'{key} must be a number, got {value!r}')
-  if abs(value) > 2**53:
+  if not abs(value) <= 2**53:
     raise ValueError(f'{key} = {value!r} is too large')
   return value
 
