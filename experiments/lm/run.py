@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
   try:
     config = read_config(argv)
     check(config)
-    model = models.load(config.model, DTYPES[config.dtype], int8=config.int8)
+    model = models.load(config.model, DTYPES[config.dtype], stacked=False, int8=config.int8)
     TASKS[config.task](config, model)
   except (ValueError, OSError) as error:
     console.say('error: ' + ' '.join(str(error).split()))
@@ -130,7 +130,7 @@ def _stream(config, model: models.Model, prompt: list[int], seed: int) -> str:
     max_tokens=config.max_tokens,
     settings=settings(config),
     num_samples=config.num_samples,
-    stop_tokens=model.tokenizer.stop_tokens,
+    stop_tokens=model.tokenizer.eos,
     stop_strings=config.stop_strings,
     seed=seed,
     show=show if config.num_samples == 1 else None,
