@@ -206,16 +206,16 @@ def load(
     return array
 
   def of_layer(ours: str, shape: tuple[int, ...], i: int) -> np.ndarray:
-    array = tensor(naming.layers[ours].format(i=i), shape[::-1])
+    array = tensor(naming.layers[ours].format(i=i), shape)
     if naming.interleaved and ours in ('q', 'k', 'q_bias', 'k_bias'):
       array = _halves(array, arch.head_dim)
-    return array.T
+    return array
 
   layers: Any = {}
   for ours, shape in _shapes(arch).items():
     arrays = (of_layer(ours, shape, i) for i in range(arch.num_layers))
     if int8 and len(shape) == 2:
-      parts = [_int8(array, -2, dtype) for array in arrays]
+      parts = [_int8(array, dtype) for array in arrays]
       join = jnp.stack if stacked else tuple
       layers[ours] = quantize.Int8(*map(join, zip(*parts, strict=True)))
     elif stacked:
@@ -227,19 +227,19 @@ def load(
       {ours: _pick(parts, i) for ours, parts in layers.items()} for i in range(arch.num_layers)
     )
   table = (arch.vocabulary, arch.width)
-  matrix = lambda x, axis: _int8(x, axis, dtype) if int8 else jnp.asarray(x, dtype)
+  matrix = lambda x: _int8(x, dtype) if int8 else jnp.asarray(x, dtype)
   params = {
-    'embed': matrix(tensor(naming.embed, table), -1),
+    'embed': matrix(tensor(naming.embed, table)),
     'layers': layers,
     'norm': jnp.asarray(tensor(naming.norm, (arch.width,)), dtype),
   }
   if not arch.tied:
-    params['head'] = matrix(tensor(naming.head, table).T, -2)
+    params['head'] = matrix(tensor(naming.head, table))
   return params
 
 
 def _shapes(arch: transformer.Architecture) -> dict[str, tuple[int, ...]]:
-  """The shapes of a layer's parameters, inputs first."""
+  """The shapes of a layer's parameters."""
   key = jax.eval_shape(lambda: jax.random.key(0))
   abstract = jax.eval_shape(lambda k: transformer.init(k, arch), key)
   return {name: x.shape[1:] for name, x in abstract['layers'].items()}
@@ -258,8 +258,8 @@ def _filled(arrays: Iterable[np.ndarray], shape: tuple[int, ...], dtype: Any) ->
   return jnp.asarray(whole)
 
 
-def _int8(array: np.ndarray, axis: int, dtype: Any) -> quantize.Int8:
-  matrix = quantize.quantize(jnp.asarray(array, jnp.float32), axis)
+def _int8(array: np.ndarray, dtype: Any) -> quantize.Int8:
+  matrix = quantize.quantize(jnp.asarray(array, jnp.float32))
   return matrix._replace(scale=matrix.scale.astype(dtype))
 
 

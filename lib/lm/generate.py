@@ -109,9 +109,7 @@ def prefill(
   Returns:
     What `begin` goes on from.
   """
-  size, length = tokens.shape
-  cache = transformer.init_cache(arch, params, size, length + room)
-  out = transformer.forward(arch, params, tokens, positions=positions, cache=cache)
+  out = transformer.forward(arch, params, tokens, positions=positions, room=room)
   assert out.cache is not None
   logits = transformer.logits(arch, params, out.hidden[:, -1])
   return Prefilled(out.cache, logits, positions[:, -1] + 1)

@@ -11,8 +11,8 @@ class Int8(NamedTuple):
   """A matrix W ≈ s ∘ Q.
 
   Attributes:
-    values: Q, int8 (..., inputs, outputs).
-    scale: s, (..., 1, outputs), or (..., inputs, 1) for an embedding, whose rows are looked up.
+    values: Q, int8 (..., outputs, inputs).
+    scale: s (..., outputs, 1).
   """
 
   values: chex.Array
@@ -22,18 +22,16 @@ class Int8(NamedTuple):
 Matrix = jax.Array | Int8
 
 
-def quantize(matrix: chex.Array, axis: int = -2) -> Int8:
-  """Rounds a matrix to 255 levels; the largest error of an entry is half of its scale.
+def quantize(matrix: chex.Array) -> Int8:
+  """Rounds each row of a matrix to 255 levels; an entry's error is at most half of its scale.
 
   Args:
-    matrix: (..., m, n).
-    axis: along which the scale is shared: -2 (the inputs of x @ W) or -1 (a row of an embedding).
+    matrix: (..., outputs, inputs).
 
   Returns:
     The matrix with scales of `matrix`'s type; a scale of zero stands for zeros.
   """
-  largest = jnp.max(jnp.abs(matrix), axis=axis, keepdims=True)
-  scale = largest / 127.0
+  scale = jnp.max(jnp.abs(matrix), axis=-1, keepdims=True) / 127.0
   values = jnp.round(matrix / jnp.where(scale > 0, scale, 1.0)).astype(jnp.int8)
   return Int8(values, scale)
 
@@ -45,24 +43,13 @@ def dequantize(matrix: Matrix) -> chex.Array:
   return matrix
 
 
-def matmul(x: chex.Array, matrix: Matrix) -> chex.Array:
-  """x @ W, for x (..., m) and W (m, n); the scales of the outputs are applied to the product."""
+def matmul(matrix: Matrix, x: chex.Array) -> chex.Array:
+  """W x, for W (m, n) and x (n, N); scales are applied to the product."""
   if isinstance(matrix, Int8):
-    return (x @ matrix.values.astype(x.dtype)) * matrix.scale[0].astype(x.dtype)
-  return x @ matrix
-
-
-def matmul_transposed(x: chex.Array, matrix: Matrix) -> chex.Array:
-  """x @ Wᵀ, for x (..., n) and an embedding W (m, n) with a scale for each row."""
-  if isinstance(matrix, Int8):
-    product = jnp.einsum('...n,mn->...m', x, matrix.values.astype(x.dtype))
-    return product * matrix.scale[:, 0].astype(x.dtype)
-  return jnp.einsum('...n,mn->...m', x, matrix)
+    return (matrix.values.astype(x.dtype) @ x) * matrix.scale.astype(x.dtype)
+  return matrix @ x
 
 
 def rows(matrix: Matrix, index: chex.Array) -> chex.Array:
-  """Looks rows of an embedding up."""
-  if isinstance(matrix, Int8):
-    scale = jnp.take(matrix.scale, index, axis=0)
-    return jnp.take(matrix.values, index, axis=0).astype(scale.dtype) * scale
-  return jnp.take(matrix, index, axis=0)
+  """Looks rows up."""
+  return dequantize(jax.tree.map(lambda x: jnp.take(x, index, axis=0), matrix))

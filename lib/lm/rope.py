@@ -65,7 +65,7 @@ def rotate(
   """Turns the planes of each head by position times frequency, in float32.
 
   Args:
-    x: queries or keys (B, T, n, h).
+    x: queries or keys (B, n, T, h).
     positions: (B, T), integers.
     omega: frequencies (h/2,).
     interleaved: planes are pairs of neighbours (2i, 2i + 1), as published; otherwise (i, i + h/2),
@@ -74,8 +74,8 @@ def rotate(
   Returns:
     Of x's shape and type.
   """
-  chex.assert_shape(x, (*positions.shape, None, 2 * len(omega)))
-  angles = positions[..., None, None].astype(jnp.float32) * jnp.asarray(omega, jnp.float32)
+  chex.assert_shape(x, (positions.shape[0], None, positions.shape[1], 2 * len(omega)))
+  angles = positions[:, None, :, None].astype(jnp.float32) * jnp.asarray(omega, jnp.float32)
   cos, sin = jnp.cos(angles), jnp.sin(angles)
   parts = jnp.split(x.astype(jnp.float32), 2, axis=-1)
   first, second = (x[..., 0::2], x[..., 1::2]) if interleaved else parts

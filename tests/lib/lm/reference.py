@@ -5,9 +5,6 @@ import numpy as np
 
 def forward(arch, params, tokens, layers=None):
   """Returns logits (T, V), the streams before each layer and at the end, and attention rows."""
-  params = {name: value for name, value in params.items() if name != 'layers'} | {
-    'layers': params['layers']
-  }
   wide = lambda x: np.asarray(x, np.float64)
   x = wide(params['embed'])[tokens]
   streams, rows = [], []
@@ -30,14 +27,14 @@ def forward(arch, params, tokens, layers=None):
       seen.append(a)
       mixed.append(a @ v)
     rows.append(np.stack(seen))
-    x = x + np.concatenate(mixed, axis=1) @ w['o']
+    x = x + np.concatenate(mixed, axis=1) @ w['o'].T
     y = norm(x, w['mlp_norm'], arch.norm_eps)
-    gate = y @ w['gate']
-    x = x + (gate / (1 + np.exp(-gate)) * (y @ w['up'])) @ w['down']
+    gate = y @ w['gate'].T
+    x = x + (gate / (1 + np.exp(-gate)) * (y @ w['up'].T)) @ w['down'].T
   streams.append(x)
   y = norm(x, wide(params['norm']), arch.norm_eps)
-  head = wide(params['embed']).T if arch.tied else wide(params['head'])
-  return y @ head, np.stack(streams), np.stack(rows)
+  head = wide(params['embed'] if arch.tied else params['head'])
+  return y @ head.T, np.stack(streams), np.stack(rows)
 
 
 def norm(x, gain, eps):
@@ -46,7 +43,7 @@ def norm(x, gain, eps):
 
 def project(arch, w, name, y, head):
   part = slice(head * arch.head_dim, (head + 1) * arch.head_dim)
-  z = y @ w[name][:, part]
+  z = y @ w[name][part].T
   if arch.qkv_bias:
     z = z + w[f'{name}_bias'][part]
   if name == 'v':

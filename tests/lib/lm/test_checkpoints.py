@@ -113,7 +113,7 @@ class GgufTest(chex.TestCase):
 
 
 def as_gguf(family, arch, params):
-  """Tensors by name, outputs first, with the order of queries and keys that llama.cpp writes."""
+  """Tensors by name, with the order of queries and keys that llama.cpp writes."""
   names = {
     'attention_norm': 'attn_norm.weight', 'q': 'attn_q.weight', 'k': 'attn_k.weight',
     'v': 'attn_v.weight', 'o': 'attn_output.weight', 'q_bias': 'attn_q.bias',
@@ -124,10 +124,9 @@ def as_gguf(family, arch, params):
   tensors = {'token_embd.weight': np.asarray(params['embed'])}
   tensors['output_norm.weight'] = np.asarray(params['norm'])
   if not arch.tied:
-    tensors['output.weight'] = np.asarray(params['head']).T
+    tensors['output.weight'] = np.asarray(params['head'])
   for ours, stacked in params['layers'].items():
     for i, array in enumerate(np.asarray(stacked)):
-      array = array.T
       if family == 'llama' and ours in ('q', 'k'):
         halves = array.reshape(-1, 2, arch.head_dim // 2, array.shape[1])
         array = np.concatenate(

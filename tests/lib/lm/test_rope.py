@@ -60,7 +60,7 @@ class RotateTest(chex.TestCase):
 
   def test_layouts_are_one_rotation_in_another_order(self):
     omega = rope.frequencies(6, 100.0)
-    x = jax.random.normal(jax.random.key(0), (2, 3, 4, 6))
+    x = jax.random.normal(jax.random.key(0), (2, 4, 3, 6))
     positions = jnp.arange(6).reshape(2, 3)
     order = jnp.array([0, 3, 1, 4, 2, 5])  # from halves to pairs
     halves = rope.rotate(x, positions, omega)

@@ -45,8 +45,8 @@ class ShardingTest(chex.TestCase):
     expected = logits_of(toys.params_of(ARCH), toys.tokens_of(ARCH, (4, 6)))
     for logits in found['logits']:
       np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
-    self.assertEqual(found['shapes']['q'], [3, 24, 8])
-    self.assertEqual(found['shapes']['down'], [3, 5, 24])
+    self.assertEqual(found['shapes']['q'], [3, 8, 24])
+    self.assertEqual(found['shapes']['down'], [3, 24, 5])
     self.assertEqual(found['shapes']['q_bias'], [3, 8])
     self.assertEqual(found['shapes']['attention_norm'], [3, 24])
     self.assertEqual(found['embed'], [8, 24])
@@ -55,13 +55,13 @@ class ShardingTest(chex.TestCase):
   def test_scales_are_split_where_they_can_be(self, stacked):
     params = toys.params_of(ARCH)
     params = params if stacked else transformer.unstack(params)
-    rounded = {**params, 'embed': quantize.quantize(params['embed'], axis=-1)}
+    rounded = {**params, 'embed': quantize.quantize(params['embed'])}
     on = jax.sharding.AbstractMesh((2, 4), ('data', 'model'))
     specs = sharding.specs(rounded, on)
     P = jax.sharding.PartitionSpec
     self.assertEqual(specs['embed'], quantize.Int8(P('model', None), P('model', None)))
     layer = specs['layers'] if stacked else specs['layers'][0]
-    self.assertEqual(layer['q'], P(None, None, 'model') if stacked else P(None, 'model'))
+    self.assertEqual(layer['q'], P(None, 'model', None) if stacked else P('model', None))
     self.assertEqual(layer['mlp_norm'], P(None, None) if stacked else P(None))
 
   def test_what_does_not_divide_stays_whole(self):

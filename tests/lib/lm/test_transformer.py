@@ -104,6 +104,30 @@ class ForwardTest(chex.TestCase):
     np.testing.assert_array_equal(a[:, :4], b[:, :4])
     self.assertGreater(float(jnp.abs(a[:, 4:] - b[:, 4:]).max()), 1e-3)
 
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.parameters((True, 2), (False, 3), (True, 7), (False, 100))
+  def test_attention_in_blocks_is_attention(self, ordered, block):
+    keys = jax.random.split(jax.random.key(0), 4)
+    q = jax.random.normal(keys[0], (2, 6, 7, 4))
+    k = jax.random.normal(keys[1], (2, 3, 4, 7))
+    v = jax.random.normal(keys[2], (2, 3, 7, 4))
+    mask = jax.random.bernoulli(keys[3], 0.7, (2, 7, 7))
+    mask = mask & jnp.tri(7, dtype=bool) if ordered else mask
+    blocks = self.variant(
+      lambda *inputs: transformer.attend_in_blocks(*inputs, ordered=ordered, block=block)
+    )
+    whole, rows = transformer.attend(q, k, v, mask)
+    np.testing.assert_allclose(blocks(q, k, v, mask), whole, rtol=1e-4, atol=1e-5)
+    sums = jnp.broadcast_to(mask.any(axis=-1)[:, None], rows.shape[:-1])
+    np.testing.assert_allclose(rows.sum(axis=-1), sums, rtol=1e-5)
+
+  def test_long_inputs_equal_short_ones(self):
+    arch, params = toys.PLAIN, toys.params_of(toys.PLAIN)
+    tokens = toys.tokens_of(arch, (1, 150))
+    long, _ = run(arch, params, tokens)
+    with_rows, _ = run(arch, params, tokens, attention=(0,))
+    np.testing.assert_allclose(long, with_rows, rtol=1e-3, atol=1e-4)
+
   def test_a_mask_of_ones_sees_everything(self):
     arch, params = toys.PLAIN, toys.params_of(toys.PLAIN)
     tokens = toys.tokens_of(arch, (1, 4))
@@ -169,3 +193,6 @@ class ForwardTest(chex.TestCase):
       transformer.forward(arch, params, tokens, streams=(-1,))
     with self.assertRaisesRegex(ValueError, 'size=0'):
       transformer.init_cache(arch, params, 1, 0)
+    with self.assertRaisesRegex(ValueError, 'new cache'):
+      cache = transformer.init_cache(arch, params, 1, 4)
+      transformer.forward(arch, params, tokens, cache=cache, room=2)
