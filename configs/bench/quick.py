@@ -18,6 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.updates = ml_collections.ConfigDict()  # further cases: a method, and changes of `offline`
   config.ratios = (('bc_flow_update', 'fql_update'), ('pql_update', 'fql_update'))
   config.peer = ''  # a checkout of the public FQL, for cases of the method 'peer'
+  config.transformers = False  # whether transformers runs beside the language model's cases
   config.cpu_devices = 1
   config.rounds = 10  # measurements of each case
   config.min_seconds = 0.2  # shortest measurement
@@ -29,6 +30,14 @@ def get_config() -> ml_collections.ConfigDict:
   config.mlp.inputs = 34
   config.mlp.hidden = (256, 256)
   config.mlp.outputs = 5
+
+  config.lm = ml_collections.ConfigDict()
+  config.lm.model = 'smollm2-135m-instruct'
+  config.lm.dtype = 'float32'
+  config.lm.int8 = False
+  config.lm.prompt = 1024  # tokens of the prompt that is read
+  config.lm.context = 64  # tokens before what is decoded
+  config.lm.tokens = 16  # decoded in a call, by each stream
 
   config.offline = ml_collections.ConfigDict()
   config.offline.num_seeds = 3

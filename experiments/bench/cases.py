@@ -12,6 +12,8 @@ import numpy as np
 
 from experiments.pql import methods
 from experiments.pql.methods import agent
+from lib.io import models
+from lib.lm import generate, sampling
 from lib.nn import mlp
 from lib.rl import batches
 from lib.train import devices
@@ -25,12 +27,18 @@ class Case(NamedTuple):
     args: its arguments.
     updates: steps of training in one call, of each seed.
     seeds: seeds that it trains at once.
+    unit: what is counted as an update.
+    work: operations of one call, where XLA cannot count them.
+    traffic: bytes that one call has to read from memory, at least.
   """
 
   fn: Callable[..., Any]
   args: tuple[Any, ...]
   updates: int = 1
   seeds: int = 1
+  unit: str = 'update'
+  work: float | None = None
+  traffic: float | None = None
 
 
 def mlp_gradient(config: ml_collections.ConfigDict) -> Case:
@@ -89,6 +97,53 @@ def offline_updates(method_name: str, sizes: ml_collections.ConfigDict) -> Case:
   return Case(train, args, sizes.updates, sizes.num_seeds)
 
 
+def language_model(kind: str, config: ml_collections.ConfigDict) -> Case:
+  """A language model's inference: 'prefill' of one long prompt, or 'decode' of some streams.
+
+  Args:
+    kind: 'prefill', or 'decode_N' for N streams.
+    config: its `lm` has `model`, `dtype`, `int8`, the `prompt` and `context` lengths, and the
+      `tokens` that one call decodes.
+
+  Returns:
+    A function of (params, inputs), greedy.
+  """
+  sizes = config.lm
+  model = _model(sizes.model, sizes.dtype, sizes.int8)
+  arch, params = model.arch, model.params
+  memory = sum(x.nbytes for x in jax.tree.leaves(params))
+  layer_size = sum(x.size for x in jax.tree.leaves(params['layers']))
+  head_size = arch.vocabulary * arch.width
+  attended = arch.num_layers * arch.num_heads * arch.head_dim  # multiplied twice for each place
+  if kind == 'prefill':
+    length = sizes.prompt
+    tokens = jnp.asarray(np.arange(length)[None] % arch.vocabulary, jnp.int32)
+    fn = lambda params, tokens: (
+      generate.prefill(arch, params, tokens, jnp.arange(length)[None], 0).logits
+    )
+    work = 2 * layer_size * length + 2 * head_size + 4 * attended * length * (length + 1) / 2
+    return Case(fn, (params, tokens), length, 1, 'token', work, memory)
+  streams, count = int(kind.removeprefix('decode_')), sizes.tokens
+  tokens = jnp.ones((streams, sizes.context), jnp.int32)
+  positions = jnp.broadcast_to(jnp.arange(sizes.context), tokens.shape)
+  prefilled = jax.jit(generate.prefill, static_argnums=(0, 4))(
+    arch, params, tokens, positions, count
+  )
+  state = generate.begin(prefilled, jax.random.split(jax.random.key(0), streams), 1, count)
+  stop = jnp.zeros(0, jnp.int32)
+  fn = lambda params, state: generate.decode(arch, params, state, sampling.GREEDY, stop, count)
+  places = sizes.context + count / 2
+  work = count * streams * (2 * (layer_size + head_size) + 4 * attended * places)
+  kept = 2 * 4 * arch.num_layers * arch.num_kv_heads * arch.head_dim
+  traffic = count * (memory + streams * kept * places)
+  return Case(fn, (params, state), count * streams, 1, 'token', work, traffic)
+
+
+@functools.cache
+def _model(source: str, dtype: str, int8: bool) -> models.Model:
+  return models.load(source, jnp.dtype(dtype), stacked=False, int8=int8)
+
+
 def _transitions(rows: int, spec: agent.Spec) -> agent.Batch:
   rng = np.random.default_rng(0)
   masks = rng.random(rows) < 0.99
@@ -110,6 +165,10 @@ def _default_updates(method_name: str, config: ml_collections.ConfigDict) -> Cas
 
 CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
   'mlp_gradient': mlp_gradient,
+  **{
+    f'lm_{kind}': functools.partial(language_model, kind)
+    for kind in ('prefill', 'decode_1', 'decode_32')
+  },
   **{f'{name}_update': functools.partial(_default_updates, name) for name in methods.METHODS},
 }
 

@@ -57,19 +57,29 @@ def prepare(config: ml_collections.ConfigDict) -> None:
 def measure(run, _) -> None:
   """Measures every case beside the yardsticks, prints the table and writes it."""
   config = run.config
-  names = list(config.cases)
+  names, config_ratios = list(config.cases), list(config.ratios)
   theirs = [n for n in names if n in config.updates and config.updates[n].method == PEER]
   if theirs and not config.peer:
     console.say(f'config.peer names no checkout: without {", ".join(theirs)}')
     names = [name for name in names if name not in theirs]
   peer_tasks = {n: peers.fql(config.peer, sizes_of(config, n)) for n in theirs if n in names}
   cases = {n: Case(None, ()) if n in peer_tasks else build(config, n) for n in names}
+  if config.transformers:
+    for name in [name for name in names if name.startswith('lm_')]:
+      other = f'transformers_{name}'
+      peer_tasks[other] = peers.transformers_lm(name.removeprefix('lm_'), config, cases[name])
+      cases[other] = cases[name]._replace(fn=None, args=())
+      config_ratios.append((name, other))
   console.say(f'compiling {", ".join(cases)}')
   tasks = {
     'matmul': yardsticks.matmul(config.matmul_size),
     'triad': yardsticks.triad(config.triad_elements),
     **peer_tasks,
-    **{n: yardsticks.function(c.fn, *c.args) for n, c in cases.items() if n not in peer_tasks},
+    **{
+      n: yardsticks.function(c.fn, *c.args, work=c.work, traffic=c.traffic)
+      for n, c in cases.items()
+      if n not in peer_tasks
+    },
   }
   rounds = []
   with contextlib.closing(progress.Progress('bench', 'round')) as show:
@@ -80,7 +90,8 @@ def measure(run, _) -> None:
       signals.check()
   by_name = {name: np.array([rates[name] for rates in rounds]) for name in tasks}
   works = {name: tasks[name].work for name in cases}
-  rows = compare(by_name, cases, works, config.ratios)
+  traffic = {name: tasks[name].traffic for name in cases}
+  rows = compare(by_name, cases, works, config_ratios, traffic)
   for name in cases:
     if np.isfinite(memory := tasks[name].memory):
       exact = intervals.Interval(memory / 1e6, np.nan, np.nan, 'of the program')
@@ -103,6 +114,7 @@ def compare(
   cases: Mapping[str, Case],
   works: Mapping[str, float],
   ratios: Sequence[tuple[str, str]] = (),
+  traffic: Mapping[str, float] | None = None,
 ) -> list[tables.Row]:
   """Makes the rows of results.json.
 
@@ -111,11 +123,14 @@ def compare(
     cases: by name.
     works: operations of one call of each case.
     ratios: pairs of cases, each to be compared with its second.
+    traffic: bytes that one call of each case has to read, NaN where unknown.
 
   Returns:
     For each case its rate and its share of the matrix product's, its operations an update and
-    updates a second, both of one seed; and for each pair the time that an update of one seed takes
-    in its first case over that in its second. Shares and ratios are taken within a round.
+    updates a second, both of one seed; its share of the roofline, the larger of its operations over
+    the matrix product's rate and its bytes over the triad's; and for each pair the time that an
+    update of one seed takes in its first case over that in its second. Shares and ratios are taken
+    within a round.
   """
   rows = []
 
@@ -131,8 +146,11 @@ def compare(
   for name, case in cases.items():
     add(name, 'gflop_per_s', rates[name] / 1e9, 'higher', case.seeds)
     add(name, 'share_of_matmul', rates[name] / rates['matmul'], 'higher', case.seeds)
-    add(name, 'gflop_per_update', [works[name] / case.updates / case.seeds / 1e9])
-    add(name, 'updates_per_s', speeds[name], 'higher', case.seeds)
+    if np.isfinite(moved := (traffic or {}).get(name, np.nan)):
+      least = np.maximum(works[name] / rates['matmul'], moved / rates['triad'])
+      add(name, 'share_of_roofline', least * rates[name] / works[name], 'higher', case.seeds)
+    add(name, f'gflop_per_{case.unit}', [works[name] / case.updates / case.seeds / 1e9])
+    add(name, f'{case.unit}s_per_s', speeds[name], 'higher', case.seeds)
   for name, baseline in ratios:
     if name in cases and baseline in cases:
       seconds = [1 / speeds[n] / cases[n].seeds for n in (name, baseline)]

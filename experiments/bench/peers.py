@@ -9,6 +9,7 @@ import ml_collections
 import numpy as np
 
 from experiments.bench import cases, yardsticks
+from lib.io import models
 
 
 def check(path: str) -> None:
@@ -52,3 +53,55 @@ def fql(path: str, sizes: ml_collections.ConfigDict) -> yardsticks.Task:
     return info
 
   return yardsticks.Task(call, yardsticks.flops(ours.fn, *ours.args))
+
+
+def transformers_lm(kind: str, config: ml_collections.ConfigDict, ours: cases.Case):
+  """The same inference by Hugging Face transformers on PyTorch, with the same weights.
+
+  Args:
+    kind: as `cases.language_model`.
+    config: as there; the model is a GGUF file.
+    ours: our case, whose work it has.
+
+  Returns:
+    A task.
+
+  Raises:
+    ValueError: if transformers or torch are not installed.
+  """
+  try:
+    import torch
+    import transformers
+  except ImportError as error:
+    raise ValueError(f'config.transformers: {error}') from error
+  sizes = config.lm
+  path = models.find(sizes.model)
+  model = transformers.AutoModelForCausalLM.from_pretrained(
+    path.parent, gguf_file=path.name, dtype=getattr(torch, sizes.dtype)
+  ).eval()
+  assert ours.work is not None
+  if kind == 'prefill':
+    tokens = torch.arange(sizes.prompt)[None] % model.config.vocab_size
+
+    def call():
+      with torch.inference_mode():
+        model(tokens, logits_to_keep=1)
+      return ()
+
+    return yardsticks.Task(call, ours.work)
+  streams = int(kind.removeprefix('decode_'))
+  tokens = torch.ones((streams, sizes.context), dtype=torch.long)
+  with torch.inference_mode():
+    read = model(tokens, use_cache=True)
+
+  def call():
+    cache = read.past_key_values
+    token = read.logits[:, -1].argmax(dim=-1, keepdim=True)
+    with torch.inference_mode():
+      for _ in range(sizes.tokens):
+        out = model(token, past_key_values=cache, use_cache=True)
+        token = out.logits[:, -1].argmax(dim=-1, keepdim=True)
+    cache.crop(-sizes.tokens)
+    return ()
+
+  return yardsticks.Task(call, ours.work)

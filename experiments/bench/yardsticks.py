@@ -21,11 +21,13 @@ class Task(NamedTuple):
     call: dispatches the work once and returns arrays; they are waited for.
     work: operations or bytes of one call.
     memory: bytes that it needs, arguments and results included; NaN if unknown.
+    traffic: bytes that one call has to read from memory, at least; NaN if unknown.
   """
 
   call: Callable[[], Any]
   work: float
   memory: float = math.nan
+  traffic: float = math.nan
 
 
 def matmul(size: int = 2048) -> Task:
@@ -62,13 +64,23 @@ def triad(elements: int = 2**25) -> Task:
   return Task(call, 3 * a.dtype.itemsize * elements)
 
 
-def function(fn: Callable[..., Any], *args: Any) -> Task:
-  """A function that `jax.jit` takes, with its arguments and the operations of `flops`."""
+def function(
+  fn: Callable[..., Any], *args: Any, work: float | None = None, traffic: float | None = None
+) -> Task:
+  """A function that `jax.jit` takes, with its arguments; its operations are those of `flops`.
+
+  Args:
+    fn: the function.
+    *args: its arguments.
+    work: operations of a call, instead of counting them.
+    traffic: bytes that a call has to read.
+  """
   compiled = jax.jit(fn).lower(*args).compile()
   sizes = compiled.memory_analysis()
   names = ('argument', 'output', 'temp')
   memory = sum(getattr(sizes, f'{name}_size_in_bytes', math.nan) for name in names)
-  return Task(lambda: compiled(*args), flops(fn, *args), memory)
+  work = flops(fn, *args) if work is None else work
+  return Task(lambda: compiled(*args), work, memory, math.nan if traffic is None else traffic)
 
 
 def rates(
