@@ -17,6 +17,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.dtype = 'float32'  # float32 | bfloat16
   config.int8 = False  # matrices in eight bits
   config.prompt = ''
+  config.prompt_file = ''  # a text file, instead
   config.system = ''
   config.max_tokens = 256
   config.num_samples = 1

@@ -21,6 +21,8 @@ def main(argv: Sequence[str]) -> int:
   try:
     config = read_config(argv)
     check(config)
+    if config.prompt_file:
+      config.prompt = pathlib.Path(config.prompt_file).read_text('utf-8')
     model = models.load(config.model, DTYPES[config.dtype], stacked=False, int8=config.int8)
     TASKS[config.task](config, model)
   except (ValueError, OSError) as error:
@@ -82,7 +84,7 @@ def complete(config: ml_collections.ConfigDict, model: models.Model) -> None:
 
 
 def log_prob(config: ml_collections.ConfigDict, model: models.Model) -> None:
-  """Prints the log-probability of each token of `config.prompt` and the perplexity."""
+  """Prints the log-probability of each token of `config.prompt`, of a file only their mean."""
   tokens = model.tokenizer.encode(config.prompt)
   text.check_prompt(model.arch, tokens, 0, 'config.prompt')
   if len(tokens) < 2:
@@ -92,7 +94,8 @@ def log_prob(config: ml_collections.ConfigDict, model: models.Model) -> None:
     model.arch, model.params, jnp.asarray(padded), jnp.asarray(positions), positions > 0
   )
   for token, value in zip(tokens[1:], terms[0, 1 - len(tokens) :].tolist(), strict=True):
-    print(f'{value:9.4f}  {model.tokenizer.decode([token])!r}')
+    if not config.prompt_file:
+      print(f'{value:9.4f}  {model.tokenizer.decode([token])!r}')
   mean = float(terms.sum()) / (len(tokens) - 1)
   print(f'{mean:9.4f}  mean of {len(tokens) - 1} tokens; perplexity {jnp.exp(-mean):.4g}')
 
