@@ -44,10 +44,13 @@ def dequantize(matrix: Matrix) -> chex.Array:
 
 
 def matmul(matrix: Matrix, x: chex.Array) -> chex.Array:
-  """W x, for W (m, n) and x (n, N); scales are applied to the product."""
+  """W x, for W (m, n) and x (n, N), summed in float32; scales are applied to the product."""
+  values = matrix.values.astype(x.dtype) if isinstance(matrix, Int8) else matrix
+  wide = jnp.promote_types(x.dtype, jnp.float32)
+  product = jnp.matmul(values, x, preferred_element_type=wide)
   if isinstance(matrix, Int8):
-    return (matrix.values.astype(x.dtype) @ x) * matrix.scale.astype(x.dtype)
-  return matrix @ x
+    product = product * matrix.scale.astype(wide)
+  return product.astype(x.dtype)
 
 
 def rows(matrix: Matrix, index: chex.Array) -> chex.Array:
