@@ -16,9 +16,8 @@ from lib.train.checkpoint import Checkpoints
 from lib.train.metrics import Writer
 
 State = Any
-Batch = Any
-Step = Callable[[State, Batch, chex.PRNGKey], tuple[State, dict[str, chex.Array]]]
-Sample = Callable[[Any, chex.PRNGKey], Batch]
+Step = Callable[[State, Any, chex.PRNGKey], tuple[State, dict[str, chex.Array]]]
+Sample = Callable[[Any, chex.PRNGKey], Any]
 
 
 class Diverged(ArithmeticError):  # noqa: N818 - it is a result, as StopIteration is
@@ -63,10 +62,9 @@ def chunks(
     checkpoint_every: steps between checkpoints, a multiple of `chunk_steps`; the end is saved too.
 
   Yields:
-    (steps done, state): first step 0 or the latest checkpoint, then after every chunk, saved where
-    it is due. The state is valid until the next chunk, which donates it. What the caller wrote
-    about the step of that checkpoint, he is to evaluate and write again: `writer` dropped it.
-    A state that he sends is trained instead of it.
+    (steps done, state): first step 0 or the latest checkpoint, whose evaluations are to be written
+    again, for `writer` dropped them; then after every chunk, saved where it is due. The state is
+    valid until the next chunk, which donates it and trains the one that the caller sent, if any.
 
   Raises:
     ValueError: if the numbers of steps do not fit together.

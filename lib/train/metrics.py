@@ -24,8 +24,8 @@ _FIELDS = {'step': int, 'kind': str}
 class Writer(contextlib.AbstractContextManager):
   """Appends records to WORKDIR/metrics.jsonl and to TensorBoard's events beside it.
 
-  Events are written at once: tensorboardX's own writer has a thread that dies of a full disk
-  in silence, and then waits for it for ever. Of several hosts only the first writes.
+  Events are written at once: tensorboardX's own thread dies of a full disk in silence, and is then
+  waited for for ever. Of several hosts only the first writes.
 
   Args:
     workdir: directory of the run, or None to write nothing.

@@ -25,9 +25,7 @@ def write_report(run: Run, title: str, sections: Iterable[str]) -> None:
 def merge(directories: Iterable[str]) -> str:
   """Returns one table of the results in several workdirs.
 
-  Raises:
-    ValueError: naming a results.json that is something else.
-    OSError: naming one that is missing.
+  Raises a ValueError or an OSError that names a results.json which is something else or missing.
   """
   rows = []
   for directory in directories:
