@@ -41,6 +41,6 @@ def learning_curves(
   for axis in list(axes):
     axis.remove()
   lines = {line.get_label(): line for axis in drawing.axes for line in axis.get_lines()}
-  handles, place = [lines[name] for name in names], 'outside lower center'
-  drawing.legend(handles, names, loc=place, ncols=min(4, len(names)), frameon=False)
+  handles, ncols = [lines[name] for name in names], min(4, len(names))
+  drawing.legend(handles, names, loc='outside lower center', ncols=ncols, frameon=False)
   return drawing
