@@ -1,4 +1,4 @@
-"""From a config to text at the terminal. Nothing is written to disk."""
+"""From a config to text at the terminal. Nothing is written to disk but compiled programs."""
 
 import pathlib
 import sys
@@ -14,11 +14,14 @@ from lib.io import models
 from lib.lm import generate, sampling, score, text
 from lib.train import console
 
+CACHE = pathlib.Path('~/.cache/icml2026-jax')  # of compiled programs
 DTYPES = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}
 
 
 def main(argv: Sequence[str]) -> int:
   """Runs one task of TASKS; returns 0, or 2 after one line about bad input."""
+  if jax.config.jax_compilation_cache_dir is None:  # a second start compiles nothing
+    jax.config.update('jax_compilation_cache_dir', str(CACHE.expanduser()))
   try:
     config = read_config(argv)
     check(config)

@@ -1,5 +1,6 @@
 """Host. Names: from the metadata and tensors of published checkpoints to `transformer`'s."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -211,8 +212,14 @@ def load(
       array = _halves(array, arch.head_dim)
     return array
 
+  # The largest first: while a tensor is converted it is held twice.
+  table = (arch.vocabulary, arch.width)
+  matrix = lambda x: _int8(x, dtype) if int8 else jnp.asarray(x, dtype)
+  params: dict[str, Any] = {'embed': matrix(tensor(naming.embed, table))}
+  if not arch.tied:
+    params['head'] = matrix(tensor(naming.head, table))
   layers: Any = {}
-  for ours, shape in _shapes(arch).items():
+  for ours, shape in sorted(_shapes(arch).items(), key=lambda item: -math.prod(item[1])):
     arrays = (of_layer(ours, shape, i) for i in range(arch.num_layers))
     if int8 and len(shape) == 2:
       parts = [_int8(array, dtype) for array in arrays]
@@ -226,15 +233,8 @@ def load(
     layers = tuple(
       {ours: _pick(parts, i) for ours, parts in layers.items()} for i in range(arch.num_layers)
     )
-  table = (arch.vocabulary, arch.width)
-  matrix = lambda x: _int8(x, dtype) if int8 else jnp.asarray(x, dtype)
-  params = {
-    'embed': matrix(tensor(naming.embed, table)),
-    'layers': layers,
-    'norm': jnp.asarray(tensor(naming.norm, (arch.width,)), dtype),
-  }
-  if not arch.tied:
-    params['head'] = matrix(tensor(naming.head, table))
+  params['layers'] = layers
+  params['norm'] = jnp.asarray(tensor(naming.norm, (arch.width,)), dtype)
   return params
 
 
