@@ -25,7 +25,7 @@ import lib.train
 from experiments.pql import data, methods, report, train
 from experiments.pql.methods import agent
 from lib.io import manifest
-from lib.train import app, metrics
+from lib.train import app, checkpoint, metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CONFIG = """
@@ -266,7 +266,7 @@ class TrainTest(chex.TestCase):
 
     with mock.patch.object(manifest, 'seal', fill):
       self.assert_fails(4, 'No space left', workdir=workdir)
-    self.assertEqual(os.listdir(workdir / 'bc_flow' / 'checkpoints'), ['20'])
+    self.assertEqual(checkpoint.Checkpoints(workdir / 'bc_flow').steps(), [20])
     with mock.patch.object(report, 'write'):
       self.assertEqual(self.run_here(workdir), 0)
     self.assert_same(workdir, self.whole)
