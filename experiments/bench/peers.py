@@ -52,7 +52,7 @@ def fql(path: str, sizes: ml_collections.ConfigDict) -> yardsticks.Task:
     agent, info = agent.update(jax.tree.map(lambda column: column[index], data))
     return info
 
-  return yardsticks.Task(call, yardsticks.flops(ours.fn, *ours.args))
+  return yardsticks.Task(call, yardsticks.flops(ours.fn, *ours.args) / sizes.updates)
 
 
 def transformers_lm(kind: str, config: ml_collections.ConfigDict, ours: cases.Case):
