@@ -1,7 +1,7 @@
 # `make NAME` installs what experiment NAME needs and runs its quick config; `make test` installs
 # everything and runs the tests. ARGS are passed on:
-# `make pql-table` makes the tables of PQL's README again.
 #   make pql ARGS='--config.num_seeds=8 --workdir=runs/pql/eight'
+# `make pql-table` makes the tables of PQL's README again.
 PYTHON ?= python3
 EXPERIMENTS := $(notdir $(patsubst %/main.py,%,$(wildcard experiments/*/main.py)))
 PY := .venv/bin/python

@@ -1,6 +1,9 @@
 r"""Log pools of five personas of SmolLM2-135M-Instruct in 48 contexts.
 
-python -m experiments.agency.main --config=configs/agency/census.py
+  python -m experiments.agency.main --config=configs/agency/census.py
+
+7 minutes on 2 cores of an AMD EPYC beside another job. Over all tokens and under equal weights 5 of
+480 pairs and contexts are strictly unanimous, and none of the triples or of all five.
 """
 
 import ml_collections

@@ -1,6 +1,9 @@
 r"""The census, smaller: six questions, two beginnings, three questions with whole answers.
 
-python -m experiments.agency.main --config=configs/agency/quick.py
+  python -m experiments.agency.main --config=configs/agency/quick.py
+
+2 minutes on 2 cores of an AMD EPYC. No group is strictly unanimous over all tokens under equal
+weights; Waluigi's direction eases suppression 1.08 [1.04, 1.15] times.
 """
 
 import ml_collections

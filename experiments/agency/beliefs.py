@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from lib.io import files, models, npz
-from lib.lm import generate, score, text, transformer
+from lib.lm import generate, sampling, score, text, transformer
 
 _next = jax.jit(score.next_token_log_probs, static_argnums=0)
 
@@ -59,19 +59,13 @@ def _one(tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
   return generate.pad_left([tokens], generate.bucket(len(tokens)))
 
 
-@jax.jit
-def _log_probs(logits, tokens):
-  picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
-  return picked - jax.nn.logsumexp(logits, axis=-1)
-
-
 def _read(arch, params, tokens, positions, answers):
   count, length = answers.shape
   prefilled = generate.prefill(arch, params, tokens, positions, length)
   state = generate.begin(prefilled, jax.random.split(jax.random.key(0), 1), count, length)
   places = state.lengths[:, None] + jnp.arange(length)
   out = transformer.forward(arch, params, answers, positions=places, cache=state.cache)
-  first = _log_probs(state.logits, answers[:, 0])
+  first = sampling.log_probs(state.logits, answers[:, 0])
   rest = score.token_log_probs(arch, params, out.hidden[:, :-1], answers[:, 1:])
   return first + rest.sum(axis=-1)
 
@@ -91,16 +85,28 @@ def cached(path: pathlib.Path, key: dict, compute: Callable[[], np.ndarray]) -> 
   return array
 
 
+def dependence(config: ml_collections.ConfigDict, **others) -> dict:
+  """What beliefs depend on: the model, the personas, and what else is given."""
+  own = {'model': config.model, 'dtype': config.dtype, 'personas': config.personas.to_dict()}
+  return {**own, **others}
+
+
+def kept_next_tokens(
+  path: pathlib.Path, key: dict, model: models.Model, prompts: list[list[int]], batch_size: int
+) -> np.ndarray:
+  """`next_tokens`, kept in the workdir as float32 and normalised again."""
+  compute = lambda: next_tokens(model, prompts, batch_size).astype(np.float32)
+  return special.log_softmax(cached(path, key, compute).astype(np.float64), axis=-1)
+
+
 def of_contexts(
   config: ml_collections.ConfigDict, model: models.Model, workdir: pathlib.Path
 ) -> np.ndarray:
   """The next-token beliefs of all personas in all contexts, float64 (C, n, V)."""
   contexts = [(question, prefix) for question in config.questions for prefix in config.prefixes]
-  key = {'model': config.model, 'dtype': config.dtype, 'personas': config.personas.to_dict()}
   prompts = [
     prompt(model, system, *context) for context in contexts for system in config.personas.values()
   ]
-  compute = lambda: next_tokens(model, prompts, config.batch_size).astype(np.float32)
-  rows = cached(workdir / 'beliefs.npz', {**key, 'contexts': contexts}, compute)
-  rows = special.log_softmax(rows.astype(np.float64), axis=-1)
+  key = dependence(config, contexts=contexts)
+  rows = kept_next_tokens(workdir / 'beliefs.npz', key, model, prompts, config.batch_size)
   return rows.reshape(len(contexts), len(config.personas), -1)

@@ -20,8 +20,7 @@ def of_questions(
   once. Their log-probabilities are exact, under every persona, and normalised over the answers.
   """
   systems = list(config.personas.values())
-  key = {name: config[name] for name in ('model', 'dtype', 'answers', 'answer_tokens', 'seed')}
-  key['personas'] = config.personas.to_dict()
+  sampled = {name: config[name] for name in ('answers', 'answer_tokens', 'seed')}
   found = []
   for question in config.questions[: config.sequence_questions]:
     prompts = [beliefs.prompt(model, system, question) for system in systems]
@@ -44,6 +43,7 @@ def of_questions(
       padded = np.concatenate([tokens, np.repeat(tokens[:1], count - len(tokens), axis=0)])
       return beliefs.continuations(model, prompts, padded)[:, : len(tokens)]
 
-    rows = beliefs.cached(workdir / 'sequences.npz', {**key, 'question': question}, compute)
+    key = beliefs.dependence(config, question=question, **sampled)
+    rows = beliefs.cached(workdir / 'sequences.npz', key, compute)
     found.append(special.log_softmax(rows, axis=-1))
   return found

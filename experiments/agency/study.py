@@ -1,7 +1,6 @@
 """The four experiments on a language model's personas, and the gallery of the theorems."""
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
@@ -10,7 +9,6 @@ from lib.io import models
 from lib.stats import tables
 from lib.train import app, console, figures, report, signals
 
-DTYPES = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}
 POSITIVE = ('batch_size', 'grid', 'event_outcomes', 'shifts', 'shift_outcomes', 'answers')
 POSITIVE += ('answer_tokens',)
 
@@ -18,13 +16,15 @@ POSITIVE += ('answer_tokens',)
 def prepare(config: ml_collections.ConfigDict) -> models.Model:
   """Checks the config, then loads the model."""
   check(config)
-  return models.load(config.model, DTYPES[config.dtype])
+  return models.load(config.model, models.DTYPES[config.dtype])
 
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError that names the first bad field."""
-  if config.dtype not in DTYPES:
-    raise ValueError(f'config.dtype must be one of {", ".join(DTYPES)}, got {config.dtype!r}.')
+  if config.dtype not in models.DTYPES:
+    raise ValueError(
+      f'config.dtype must be one of {", ".join(models.DTYPES)}, got {config.dtype!r}.'
+    )
   for name in POSITIVE:
     if not config[name] > 0:
       raise ValueError(f'config.{name} must be positive, got {config[name]}.')

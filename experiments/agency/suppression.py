@@ -35,13 +35,12 @@ class Case(NamedTuple):
 def cases(config: ml_collections.ConfigDict, model: models.Model, workdir) -> list[Case]:
   """Reads what the personas believe about each of `config.events`."""
   systems = config.personas.values()
-  key = {'model': config.model, 'dtype': config.dtype, 'personas': config.personas.to_dict()}
   found = []
   for question, bad in config.events:
     prompts = [beliefs.prompt(model, system, question) for system in systems]
-    compute = lambda p=prompts: beliefs.next_tokens(model, p, len(p)).astype(np.float32)
-    rows = beliefs.cached(workdir / 'events.npz', {**key, 'question': question}, compute)
-    logp = special.log_softmax(rows.astype(np.float64), axis=-1)
+    key = beliefs.dependence(config, question=question)
+    path = workdir / 'events.npz'
+    logp = beliefs.kept_next_tokens(path, key, model, prompts, len(prompts))
     first = {model.tokenizer.encode(spelling)[0] for spelling in bad}
     chosen = np.argsort(-np.exp(logp).mean(axis=0), kind='stable')[: config.event_outcomes]
     chosen = np.union1d(chosen, sorted(first))

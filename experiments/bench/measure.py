@@ -36,6 +36,8 @@ def prepare(config: ml_collections.ConfigDict) -> None:
       raise ValueError(f'config.updates.{name}: {error!r}') from error
   if config.peer:
     peers.check(config.peer)
+  if config.transformers:
+    peers.check_transformers()
   for pair in config.ratios:
     if len(pair) != 2 or not set(pair) <= set(config.cases):
       raise ValueError(f'config.ratios: {pair} are not two of config.cases.')

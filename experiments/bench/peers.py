@@ -1,6 +1,7 @@
 """Public implementations, run beside ours from a checkout of their own; none of it is copied."""
 
 import importlib
+import importlib.util
 import pathlib
 import sys
 
@@ -16,6 +17,13 @@ def check(path: str) -> None:
   """Raises a ValueError unless there is a checkout of the public FQL at `path`."""
   if not (pathlib.Path(path) / 'agents' / 'fql.py').is_file():
     raise ValueError(f'config.peer: no checkout of seohongpark/fql at {path!r}.')
+
+
+def check_transformers() -> None:
+  """Raises a ValueError unless transformers and torch are installed."""
+  for name in ('torch', 'transformers'):
+    if importlib.util.find_spec(name) is None:
+      raise ValueError(f'config.transformers: {name} is not installed.')
 
 
 def fql(path: str, sizes: ml_collections.ConfigDict) -> yardsticks.Task:
@@ -65,15 +73,10 @@ def transformers_lm(kind: str, config: ml_collections.ConfigDict, ours: cases.Ca
 
   Returns:
     A task.
-
-  Raises:
-    ValueError: if transformers or torch are not installed.
   """
-  try:
-    import torch
-    import transformers
-  except ImportError as error:
-    raise ValueError(f'config.transformers: {error}') from error
+  import torch
+  import transformers
+
   sizes = config.lm
   path = models.find(sizes.model)
   model = transformers.AutoModelForCausalLM.from_pretrained(

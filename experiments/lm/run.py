@@ -15,7 +15,6 @@ from lib.lm import generate, sampling, score, text
 from lib.train import console
 
 CACHE = pathlib.Path('~/.cache/icml2026-jax')  # of compiled programs
-DTYPES = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,7 +27,9 @@ def main(argv: Sequence[str]) -> int:
     if config.prompt_file:
       config.prompt = pathlib.Path(config.prompt_file).read_text('utf-8')
     stacked = config.task == 'log_prob'  # compiles faster; the others decode, which runs faster
-    model = models.load(config.model, DTYPES[config.dtype], stacked=stacked, int8=config.int8)
+    model = models.load(
+      config.model, models.DTYPES[config.dtype], stacked=stacked, int8=config.int8
+    )
     TASKS[config.task](config, model)
   except (ValueError, OSError) as error:
     console.say('error: ' + ' '.join(str(error).split()))
@@ -57,7 +58,7 @@ def read_config(argv: Sequence[str]) -> ml_collections.ConfigDict:
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError that names the first bad field."""
-  for name, choices in (('task', TASKS), ('dtype', DTYPES)):
+  for name, choices in (('task', TASKS), ('dtype', models.DTYPES)):
     if config[name] not in choices:
       raise ValueError(f'config.{name} must be one of {", ".join(choices)}, got {config[name]!r}')
   for name in ('max_tokens', 'num_samples'):

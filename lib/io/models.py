@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lib.io import gguf, safetensors, tokenizer
 from lib.lm import checkpoints, transformer
 
+DTYPES = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}  # of parameters, by a config's name
 SMOLLM2 = 'smollm2-135m-instruct'  # its file comes with a package
 
 

@@ -177,15 +177,13 @@ def decode(
   def body(state: State) -> State:
     keys = jax.vmap(lambda key: jax.random.fold_in(key, state.step))(state.keys)
     chosen = jax.vmap(lambda key, row: sampling.sample(key, row, settings))(keys, state.logits)
-    picked = jnp.take_along_axis(state.logits, chosen[:, None], axis=1)[:, 0]
-    log_probs = picked - jax.nn.logsumexp(state.logits, axis=-1)
     token = jnp.where(state.done, PADDING, chosen)
     positions = jnp.where(state.done, -1, state.lengths + state.step)[:, None]
     out = transformer.forward(arch, params, token[:, None], positions=positions, cache=state.cache)
     assert out.cache is not None
     at = (0, state.step)
     write = jax.lax.dynamic_update_slice
-    seen = jnp.where(state.done, 0.0, log_probs)
+    seen = jnp.where(state.done, 0.0, sampling.log_probs(state.logits, chosen))
     return State(
       cache=out.cache,
       logits=transformer.logits(arch, params, out.hidden[:, 0]),

@@ -71,6 +71,12 @@ def keep_min_p(logits: chex.Array, p: float) -> chex.Array:
   return jnp.where(logits >= largest + jnp.log(p), logits, -jnp.inf)
 
 
+def log_probs(logits: chex.Array, tokens: chex.Array) -> chex.Array:
+  """The log-probabilities (...) of tokens (...) under logits (..., V), as they are."""
+  picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+  return picked - jax.nn.logsumexp(logits, axis=-1)
+
+
 def sample(key: chex.PRNGKey, logits: chex.Array, settings: Sampling) -> chex.Array:
   """Draws a token from logits (V,): int32 ()."""
   if settings.temperature == 0:

@@ -4,7 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from lib.lm import transformer
+from lib.lm import sampling, transformer
 
 
 def token_log_probs(
@@ -35,8 +35,7 @@ def token_log_probs(
   rows, wanted = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
 
   def one(pair: tuple[chex.Array, chex.Array]) -> chex.Array:
-    logits = transformer.logits(arch, params, pair[0])
-    return logits[pair[1]] - jax.nn.logsumexp(logits)
+    return sampling.log_probs(transformer.logits(arch, params, pair[0]), pair[1])
 
   return jax.lax.map(one, (rows, wanted), batch_size=block).reshape(targets.shape)
 

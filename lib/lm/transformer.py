@@ -131,9 +131,8 @@ def unstack(params: Params) -> Params:
   layers = params['layers']
   if isinstance(layers, tuple):
     return params
-  size = layers['attention_norm'].shape[0]
   pick = lambda i: jax.tree.map(lambda x: x[i], layers)
-  return {**params, 'layers': tuple(map(pick, range(size)))}
+  return {**params, 'layers': tuple(map(pick, range(_count(layers))))}
 
 
 def stack(params: Params) -> Params:
@@ -171,9 +170,8 @@ def init_cache(arch: Architecture, params: Params, batch_size: int, size: int) -
   rows, dtype = (batch_size, arch.num_kv_heads), params['norm'].dtype
   shapes = {'k': (*rows, arch.head_dim, size), 'v': (*rows, size, arch.head_dim)}
   zeros = lambda *lead: {n: jnp.zeros((*lead, *shape), dtype) for n, shape in shapes.items()}
-  places: Any = tuple(zeros() for _ in layers)
-  if not isinstance(layers, tuple):
-    places = zeros(layers['attention_norm'].shape[0])
+  count = _count(layers)
+  places: Any = tuple(zeros() for _ in layers) if isinstance(layers, tuple) else zeros(count)
   positions = jnp.full((batch_size, size), _EMPTY, jnp.int32)
   return Cache(places, positions, jnp.zeros((), jnp.int32))
 
@@ -233,7 +231,7 @@ def forward(
   x = embed(params, inputs) if jnp.issubdtype(inputs.dtype, jnp.integer) else inputs
   size, length = x.shape[:2]
   layers = params['layers']
-  count = len(layers) if isinstance(layers, tuple) else layers['attention_norm'].shape[0]
+  count = _count(layers)
   _check_layers('streams', streams, count + 1)
   _check_layers('attention', attention, count)
   start = 0 if cache is None else cache.filled
@@ -317,7 +315,8 @@ def rms_norm(x: chex.Array, gain: chex.Array, eps: float, axis: int = 0) -> chex
   """x / √(mean x² + ε) · g over an axis, in float32 (Zhang and Sennrich, arXiv:1910.07467)."""
   wide = x.astype(jnp.float32)
   scale = jax.lax.rsqrt(jnp.mean(wide**2, axis=axis, keepdims=True) + eps)
-  return (wide * scale).astype(x.dtype) * jnp.expand_dims(gain, _others(x.ndim, axis))
+  along = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+  return (wide * scale).astype(x.dtype) * gain.reshape(along)
 
 
 def attend(
@@ -425,8 +424,8 @@ def _layer(arch, weights, x, positions, omega, mask, places, start, ordered, wit
   return x + quantize.matmul(weights['down'], gated).reshape(x.shape), new, rows
 
 
-def _others(ndim: int, axis: int) -> list[int]:
-  return [i for i in range(ndim) if i != axis % ndim]
+def _count(layers: Any) -> int:
+  return len(layers) if isinstance(layers, tuple) else layers['attention_norm'].shape[0]
 
 
 def _check_layers(name: str, indices: Sequence[int], count: int) -> None:

@@ -80,6 +80,10 @@ class Networks(NamedTuple):
   value: Callable[..., chex.Array]
   actor: Callable[..., chex.Array]
 
+  def velocity(self, params: Params, s: chex.Array, a: chex.Array, t: chex.Array) -> chex.Array:
+    """The field of the flow among a method's parameters, as `Method.flow`."""
+    return self.flow(params['flow'], s, a, t)
+
 
 def networks(config: ml_collections.ConfigDict, spec: Spec) -> Networks:
   """Builds FQL's networks (Park et al., 2025, arXiv:2502.02538): raw time, no output squashing."""

@@ -85,5 +85,5 @@ def make(config: ml_collections.ConfigDict, spec: agent.Spec) -> agent.Method:
     init=init,
     update=update,
     act=policy(nets.flow, config.flow_steps, spec.action_dim),
-    flow=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
+    flow=nets.velocity,
   )

@@ -55,5 +55,5 @@ def make(config: ml_collections.ConfigDict, spec: agent.Spec) -> agent.Method:
     init=init,
     update=update,
     act=act,
-    flow=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
+    flow=nets.velocity,
   )

@@ -71,6 +71,6 @@ def make(
     init=init,
     update=update,
     act=one_step_policy,
-    flow=lambda params, s, a, t: nets.flow(params['flow'], s, a, t),
+    flow=nets.velocity,
     one_step=lambda params, s, z: nets.one_step(params['one_step'], s, z),
   )
