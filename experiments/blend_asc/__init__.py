@@ -1,0 +1,1 @@
+"""Blend-ASC: how to spend a budget of samples on many questions."""

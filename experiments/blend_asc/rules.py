@@ -1,0 +1,144 @@
+"""What is compared: allocations of a budget, and rules that stop each question on their own."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lib.voting import allocation, confidence, paths, policies, stopping, theory
+
+LOOKAHEAD = 64  # samples that `lookahead` looks ahead
+
+# Scores of one question's votes: one run serves all budgets.
+SCORES: dict[str, Callable[[paths.Votes], chex.Array]] = {
+  'sc': policies.uniform,
+  'asc': policies.adaptive_consistency,
+  'ppr': policies.ppr,
+  'ppr_unclipped': policies.ppr_unclipped,
+  'plugin_margin': policies.plugin_margin,
+  'blend': policies.blend,
+  **{f'blend_{k:g}': functools.partial(policies.blend, exponent=k) for k in (0.5, 1, 1.5, 3, 4, 6)},
+}
+
+# Blends of ranks: one run a budget.
+SCHEDULES: dict[str, Callable[[chex.Array], chex.Array]] = {
+  'asc_to_ppr': policies.asc_to_ppr,
+  'ppr_to_asc': policies.ppr_to_asc,
+  'half_and_half': lambda progress: jnp.full_like(progress, 0.5),
+}
+
+# The oracle knows the margins; it bounds what a fixed allocation can do.
+POLICIES = (*SCORES, 'lookahead', *SCHEDULES, 'oracle_fixed')
+
+
+class Seeds(NamedTuple):
+  """What a run needs, with an axis of seeds: answers (S, Q, T); and of the limiting answer, the
+  aligned questions' and the correct one, errors after n samples (S, Q, T + 1); rates (S, Q)."""
+
+  answers: chex.Array
+  votes: paths.Votes
+  errors: dict[str, chex.Array]
+  rates: chex.Array
+
+
+@functools.partial(jax.jit, static_argnames=('name', 'budgets', 'init', 'batch'))
+def allocate(
+  name: str, votes: paths.Votes, rates: chex.Array, budgets: Sequence[int], init: int, batch: int
+) -> chex.Array:
+  """Samples (S, B, Q) of a policy at each of the budgets."""
+  cap = votes.total.shape[-1] - 1
+  ends = jnp.asarray(budgets, jnp.int32)
+
+  def one(votes: paths.Votes, rates: chex.Array) -> chex.Array:
+    if name in SCHEDULES:
+      signals, score = policies.rank_blend(SCHEDULES[name])
+      run = functools.partial(
+        allocation.run_policy,
+        signals(votes),
+        score,
+        max_budget=max(budgets),
+        init=init,
+        batch=batch,
+      )
+      return jax.vmap(run)(ends)
+    if name == 'oracle_fixed':
+      return jnp.stack([
+        theory.integer_allocation(theory.fixed_allocation(rates, budget, cap), budget, cap)
+        for budget in budgets
+      ])  # fmt: skip
+    if name == 'lookahead':
+      scores = policies.lookahead(votes, cap, LOOKAHEAD)
+    else:
+      scores = SCORES[name](votes)
+    return allocation.run_index(scores, budgets, init=init, batch=batch)
+
+  return jax.vmap(one)(votes, rates)
+
+
+@functools.partial(jax.jit, static_argnames=('init', 'batch', 'max_budget'))
+def match(votes: paths.Votes, budgets: chex.Array, init: int, batch: int, max_budget: int):
+  """Samples (S, Q) of the blend at a budget (S,) of each seed's own, what a stopping rule took."""
+
+  def one(votes: paths.Votes, budget: chex.Array) -> chex.Array:
+    run = functools.partial(allocation.run_policy, policies.blend(votes), lambda score, _: score)
+    return run(budget, max_budget, init=init, batch=batch)
+
+  return jax.vmap(one)(votes, budgets)
+
+
+@jax.jit
+def pick(errors: chex.Array, samples: chex.Array) -> chex.Array:
+  """Mean error over the questions: paths (S, Q, T + 1) at samples (S, ..., Q) to (S, ...)."""
+
+  def one(errors: chex.Array, samples: chex.Array) -> chex.Array:
+    rows = samples.reshape(-1, samples.shape[-1])
+    found = jax.vmap(lambda n: paths.pick(errors, n).mean())(rows)
+    return found.reshape(samples.shape[:-1])
+
+  return jax.vmap(one)(errors, samples)
+
+
+def stopping_rules(
+  thresholds: Sequence[float], deltas: Sequence[float], windows: Sequence[int]
+) -> dict[str, Callable[[chex.Array, paths.Votes], chex.Array]]:
+  """Rules by name: they map answers (..., T) and votes to booleans (..., T + 1)."""
+  rules: dict[str, Callable] = {}
+  for level in thresholds:
+    rules[f'asc {level:g}'] = lambda _, votes, level=level: stopping.beta(votes, level)
+  for delta in deltas:
+    rules[f'ppr {delta:g}'] = lambda _, votes, delta=delta: stopping.ppr(votes, delta)
+  for size in windows:
+    rules[f'esc {size}'] = lambda answers, _, size=size: stopping.window(answers, size)
+    rules[f'esc running {size}'] = lambda answers, _, size=size: stopping.running_window(
+      answers, size
+    )
+  return rules
+
+
+def dirichlet_stops(
+  answers: chex.Array, num_answers: int, cap: int, level: float, num_draws: int, seed: int
+) -> np.ndarray:
+  """Adaptive consistency over the first five answers: booleans (..., cap + 1).
+
+  Its probability has no closed form. Most questions pass through the same votes, so it is estimated
+  once for each set of votes that occurs.
+  """
+  tops = np.asarray(paths.top_paths(answers[..., :cap], num_answers, 5))
+  states, inverse = np.unique(tops.reshape(-1, tops.shape[-1]), axis=0, return_inverse=True)
+  # Padded to a power of two, so that few programs are compiled.
+  padded = np.pad(states, ((0, (1 << (len(states) - 1).bit_length()) - len(states)), (0, 0)))
+  key = jax.random.key(seed)
+  levels = np.concatenate([
+    np.asarray(_dirichlet(key, block, num_draws))
+    for block in np.split(padded, max(1, len(padded) // 4096))
+  ])  # fmt: skip
+  return (levels[inverse] >= level).reshape(tops.shape[:-1])
+
+
+_dirichlet = jax.jit(confidence.dirichlet_confidence, static_argnums=2)
+
+stop = jax.jit(allocation.run_stopping, static_argnums=1)

@@ -1,0 +1,1 @@
+"""Estimating the mode of answers: confidence, stopping, allocation of samples, scaling laws."""

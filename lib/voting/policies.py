@@ -1,0 +1,154 @@
+"""Traced. How badly a question wants its next sample: the largest score is sampled next.
+
+A score reads `paths.Votes` of any shape, so that it is computed once along whole paths.
+`rank_blend` alone compares the questions with one another, and needs the spent part of the budget.
+"""
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from lib.voting import confidence
+from lib.voting.paths import Votes
+
+
+def uniform(votes: Votes) -> chex.Array:
+  """Self-consistency: the fewest samples first (Wang et al., 2023)."""
+  return -votes.total.astype(jnp.float32)
+
+
+def adaptive_consistency(votes: Votes) -> chex.Array:
+  """The least certain leader first: log Pr[θ <= 1/2 | votes] under a uniform prior.
+
+  The ordering form of adaptive consistency (Aggarwal et al., 2023), which itself stops at a
+  threshold (`stopping.beta`). Its uncertainty stays near 1/2 at a tie however long that lasts, so
+  nearly tied questions take the whole budget.
+  """
+  return confidence.beta_log_uncertainty(votes.first, votes.second)
+
+
+def ppr(votes: Votes) -> chex.Array:
+  """The largest mistake level of PPR-1v1 first, clipped at 1 (Jain et al., AISTATS 2022)."""
+  return confidence.ppr_log_level(votes.first, votes.second, votes.seen)
+
+
+def ppr_unclipped(votes: Votes) -> chex.Array:
+  """As `ppr` without the clip: the ratio grows as √n at a tie, and attracts ever more samples."""
+  union = jnp.log(jnp.maximum(votes.seen, 2) - 1.0)
+  return confidence.ppr_log_ratio(votes.first, votes.second) + union
+
+
+def plugin_margin(votes: Votes) -> chex.Array:
+  """The smallest n (√p̂1 - √p̂2)² first, the exponent of the error at the estimated margin."""
+  return -confidence.plugin_information(votes.first, votes.second, votes.total)
+
+
+def blend(votes: Votes, exponent: float = 2.0) -> chex.Array:
+  """Blend-ASC of this library: the error to be gained for one sample.
+
+    s = log u + k (log u - log R),  u = Pr[θ <= 1/2 | votes],  R = density of θ at 1/2
+
+  u is what adaptive consistency ranks by, R what PPR-1v1 stops by. For many votes θ is normal with
+  deviation σ = 1/(2√n), and for a leader z deviations ahead u = Φ(-z), R = φ(z)/σ. So
+
+    (u / R)² = σ² M(z)² = M(z)² / 4n,  with Mills' ratio M,
+
+  and with k = 2 the score is the probability of a wrong leader over the number of samples that it
+  takes to move θ's mean by its deviation, about n: an error per sample. Its units fix k, nothing is
+  tuned. At a tie it falls as 1/n, where u alone stays at 1/2 and R alone grows as √n; for a clear
+  leader log u decides, as it does in both. No horizon appears: it serves any budget. `lookahead` is
+  the same value by dynamic programming; k = 0 is `adaptive_consistency`.
+
+  The published rule blends the same two statistics; its formula was not public (Feng, Alonso and
+  Odonnat, arXiv:2511.12309), so this one is a reconstruction from what is claimed for it.
+
+  Args:
+    votes: summary of the votes.
+    exponent: k >= 0.
+
+  Returns:
+    Scores, larger first.
+  """
+  log_u = confidence.beta_log_uncertainty(votes.first, votes.second)
+  return log_u + exponent * (log_u - confidence.ppr_log_ratio(votes.first, votes.second))
+
+
+def lookahead(votes: Votes, max_votes: int, horizon: int = 64) -> chex.Array:
+  """The largest expected gain a sample over the next 1 .. `horizon` samples of a question.
+
+    s = log max_k (V_0 - E V_k) / k,  V_k = Pr[the leader after k more samples is wrong]
+
+  for two answers, under the posterior of a uniform prior: the knowledge gradient with many samples
+  (Frazier and Powell, 2010), which one sample has not, since it rarely changes a leader. The
+  difference is E max(0, 1 - 2 Pr[the leader of today is right]), a sum of positive terms.
+
+  Args:
+    votes: summary of the votes.
+    max_votes: the largest number of votes that `votes` may hold for one answer.
+    horizon: the farthest look, > 0.
+
+  Returns:
+    Scores, larger first; -inf where no leader within the horizon would change.
+  """
+  if max_votes < 1 or horizon < 1:
+    raise ValueError(f'A lookahead needs votes and a horizon, got {max_votes=}, {horizon=}.')
+  a, b = jnp.meshgrid(*2 * [jnp.arange(max_votes + horizon + 1)], indexing='ij')
+  # With the roles exchanged where today's leader has fallen behind.
+  wrong = jnp.exp(confidence.beta_log_uncertainty(a, b))
+  theta = (a + 1) / (a + b + 2)
+
+  def step(carry, k):
+    gain, best = carry
+    # What leaves the table is cut off below: a state needs only those `horizon` around it.
+    gain = theta * jnp.roll(gain, -1, 0) + (1 - theta) * jnp.roll(gain, -1, 1)
+    return (gain, jnp.maximum(best, gain / k)), None
+
+  start = jnp.maximum(0.0, 2 * wrong - 1), jnp.zeros_like(theta)
+  (_, best), _ = jax.lax.scan(step, start, jnp.arange(1, horizon + 1))
+  return jnp.log(best[votes.first, votes.second])
+
+
+def rank_blend(
+  weight: Callable[[chex.Array], chex.Array],
+) -> tuple[Callable[[Votes], Votes], Callable[[chex.ArrayTree, chex.Array], chex.Array]]:
+  """Blends the ranks of `adaptive_consistency` and `ppr` by a weight that moves with the budget.
+
+    s_q = (1 - w) rank(u_q) + w rank(p_q),  w = weight(spent / budget)
+
+  with ascending ranks over the questions, where fewer samples, then the lower index, rank higher
+  among equals. w = 0 orders as `adaptive_consistency`, w = 1 as `ppr`.
+
+  Args:
+    weight: maps the spent part of the budget, in [0, 1], to the weight of PPR's rank, in [0, 1].
+
+  Returns:
+    The signals of votes, and the score of signals, both for `allocation.run_policy`.
+  """
+
+  def signals(votes: Votes) -> chex.ArrayTree:
+    return adaptive_consistency(votes), ppr(votes), votes.total
+
+  def score(now: chex.ArrayTree, progress: chex.Array) -> chex.Array:
+    uncertainty, level, total = now
+    w = weight(progress)
+    return (1 - w) * _ranks(uncertainty, total) + w * _ranks(level, total)
+
+  return signals, score
+
+
+def asc_to_ppr(progress: chex.Array) -> chex.Array:
+  """Uncertainty at first, PPR-1v1 at the end: the schedule as the paper is described."""
+  return progress
+
+
+def ppr_to_asc(progress: chex.Array) -> chex.Array:
+  """PPR-1v1 at first, uncertainty at the end."""
+  return 1 - progress
+
+
+def _ranks(signal: chex.Array, total: chex.Array) -> chex.Array:
+  place = jnp.arange(signal.shape[-1])
+  order = jnp.lexsort((-place, -total, signal))
+  return jnp.zeros(signal.shape, jnp.float32).at[order].set(place.astype(jnp.float32))
