@@ -35,5 +35,9 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   config.eval_episodes = 20
   config.score_last = 3
   config.agent.hidden_dims = (128, 128)
+  # Three tries each with 2 seeds of their own and half of the updates, as many as FQL's alpha had.
   config.agent.rebrac.actor_penalty = 0.1  # of 0.1, 1 and 10
+  config.agent.iql.inverse_temperature = 10.0  # of 1, 3 and 10
+  config.agent.fawac.inverse_temperature = 1.0  # of 1, 3 and 10
+  config.agent.fbrac.alpha = 100.0  # of 30, 100 and 300
   return config
