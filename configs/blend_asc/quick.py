@@ -10,7 +10,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Sources by name, policies, and the budgets that they are compared at."""
   config = ml_collections.ConfigDict()
   config.seed = 0
-  config.num_seeds = 32
+  config.num_seeds = 16
   config.seeds_at_once = 8
   config.sources = ('half', 'gap', 'forest')
   config.source = {
@@ -18,14 +18,13 @@ def get_config() -> ml_collections.ConfigDict:
     'half': {'kind': 'margin_law', 'questions': 400, 'answers': 2, 'gamma': 0.5},
     # The gap of the first two answers is uniform.
     'gap': {'kind': 'gap', 'questions': 400, 'answers': 5},
+    # Dirichlet distributions: answers of all kinds beside the first two.
     'dirichlet': {'kind': 'dirichlet', 'questions': 400, 'answers': 8, 'concentration': 0.5},
     # Trees that vote on digits; part 0 of the held-out digits is for validation, part 1 for the test.
     'forest': {
       'kind': 'forest', 'questions': 400, 'part': 1, 'train': 300, 'trees': 1500, 'max_depth': 6,
       'max_features': 3, 'seed': 0,
     },
-    # Answers of any language model, from a file.
-    'pool': {'kind': 'pool', 'path': '', 'normalise': 'math_answer'},
   }  # fmt: skip
   config.policies = (
     'sc', 'asc', 'ppr', 'ppr_unclipped', 'plugin_margin', 'asc_to_ppr', 'ppr_to_asc',
@@ -42,5 +41,5 @@ def get_config() -> ml_collections.ConfigDict:
   config.deltas = (0.1, 0.05, 0.01)  # PPR's
   config.windows = (5, 8)  # ESC's
   config.dirichlet_thresholds = (0.95,)  # with the smallest cap alone
-  config.dirichlet_draws = 2_000
+  config.dirichlet_draws = 1_000
   return config

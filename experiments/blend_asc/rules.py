@@ -64,7 +64,7 @@ def allocate(
         init=init,
         batch=batch,
       )
-      return jax.vmap(run)(ends)
+      return jax.lax.map(run, ends)  # not vmap: small budgets need fewer rounds
     if name == 'oracle_fixed':
       return jnp.stack([
         theory.integer_allocation(theory.fixed_allocation(rates, budget, cap), budget, cap)
@@ -125,20 +125,25 @@ def dirichlet_stops(
   """Adaptive consistency over the first five answers: booleans (..., cap + 1).
 
   Its probability has no closed form. Most questions pass through the same votes, so it is estimated
-  once for each set of votes that occurs.
+  once for each set of votes that occurs, where bounds do not decide.
   """
   tops = np.asarray(paths.top_paths(answers[..., :cap], num_answers, 5))
   states, inverse = np.unique(tops.reshape(-1, tops.shape[-1]), axis=0, return_inverse=True)
-  # Padded to a power of two, so that few programs are compiled.
-  padded = np.pad(states, ((0, (1 << (len(states) - 1).bit_length()) - len(states)), (0, 0)))
+  # The leader beats each answer alone with a known probability: all together with at most the
+  # least of them, and with at least what the union bound leaves. Few states are open between.
+  doubt = np.exp(_log_uncertainty(states[:, :1], states[:, 1:]))
+  stops = 1 - doubt.sum(1) >= level
+  open_states = np.flatnonzero(~stops & (1 - doubt[:, 0] >= level))
+  blocks = -(-len(open_states) // _BLOCK)
+  padded = np.resize(open_states, blocks * _BLOCK).reshape(blocks, _BLOCK)
   key = jax.random.key(seed)
-  levels = np.concatenate([
-    np.asarray(_dirichlet(key, block, num_draws))
-    for block in np.split(padded, max(1, len(padded) // 4096))
-  ])  # fmt: skip
-  return (levels[inverse] >= level).reshape(tops.shape[:-1])
+  levels = [np.asarray(_dirichlet(key, states[block], num_draws)) for block in padded]
+  stops[padded.ravel()] = np.ravel(levels) >= level
+  return stops[inverse].reshape(tops.shape[:-1])
 
 
+_BLOCK = 512  # states at once
 _dirichlet = jax.jit(confidence.dirichlet_confidence, static_argnums=2)
+_log_uncertainty = jax.jit(confidence.beta_log_uncertainty)
 
 stop = jax.jit(allocation.run_stopping, static_argnums=1)

@@ -82,17 +82,18 @@ def run(this: app.Run, made: dict[str, sources.Source]) -> None:
     sections += ['### Claims', *claims(config, curves)]
   report.write_results(this, rows)
   intro = (
-    f'{config.num_seeds} seeds; answers are drawn with replacement, and all policies see the same. '
+    f'{config.num_seeds} seeds; answers are drawn with replacement, the same for all policies. '
     f'Budgets are mean samples a question, {config.init} of them handed out first, then rounds of '
-    f'{config.batch_fraction:g} of the questions. Errors are disagreement with the limiting answer, '
-    'with 95 % intervals over seeds. The ratio is the samples that plain self-consistency needs for '
-    'the same error, over the budget; its interval carries that of the error through the curve.'
+    f'{config.batch_fraction:g} of the questions. Errors are disagreement with the limiting '
+    'answer, with 95 % intervals over seeds. The ratio is the samples that plain self-consistency '
+    'needs for the same error, over the budget; its interval carries that of the error through '
+    'the curve.'
   )
   report.write_report(this, 'Samples for self-consistency', [intro, *sections])
 
 
 def simulate(config: Any, name: str, source: sources.Source) -> dict[str, Any]:
-  """Errors of all policies and stopping rules on a source: plain lists, by kind, policy and seed."""
+  """Errors on a source: plain lists, by kind, policy or stopping rule, and seed."""
   blocks: list[dict[str, Any]] = []
   seeds = range(config.num_seeds)
   for first in range(0, config.num_seeds, config.seeds_at_once):

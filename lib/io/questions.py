@@ -5,7 +5,10 @@ shorter one.
 """
 
 import functools
+import importlib.util
 import re
+import sys
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -115,6 +118,9 @@ def reasoning_gym(task: str, seed: int, count: int) -> list[Question]:
     raise ValueError(f'There is no task {task!r}; there are {", ".join(REASONING_GYM)}.')
   _generator(seed, count, _STRIDE)
   try:
+    if 'pycosat' not in sys.modules and importlib.util.find_spec('pycosat') is None:
+      # One of its tasks, none of ours, calls this package, which has to be compiled.
+      sys.modules['pycosat'] = types.ModuleType('pycosat')
     import reasoning_gym as package
   except ImportError as error:
     raise ValueError(

@@ -48,18 +48,20 @@ def plugin_margin(votes: Votes) -> chex.Array:
 def blend(votes: Votes, exponent: float = 2.0) -> chex.Array:
   """Blend-ASC of this library: the error to be gained for one sample.
 
-    s = log u + k (log u - log R),  u = Pr[θ <= 1/2 | votes],  R = density of θ at 1/2
+    s = log u + k (log u - log R + log √((a + b + 2)/(n + 2)))
+    u = Pr[θ <= 1/2 | votes],  R = density of θ at 1/2
 
   u is what adaptive consistency ranks by, R what PPR-1v1 stops by. For many votes θ is normal with
-  deviation σ = 1/(2√n), and for a leader z deviations ahead u = Φ(-z), R = φ(z)/σ. So
+  deviation σ = 1/(2√(a + b)), and for a leader z deviations ahead u = Φ(-z), R = φ(z)/σ. So
 
-    (u / R)² = σ² M(z)² = M(z)² / 4n,  with Mills' ratio M,
+    (u / R)² = σ² M(z)² = M(z)² / 4(a + b),  Mills' ratio M being 1.25 at 0 and 1/z far off,
 
-  and with k = 2 the score is the probability of a wrong leader over the number of samples that it
-  takes to move θ's mean by its deviation, about n: an error per sample. Its units fix k, nothing is
-  tuned. At a tie it falls as 1/n, where u alone stays at 1/2 and R alone grows as √n; for a clear
-  leader log u decides, as it does in both. No horizon appears: it serves any budget. `lookahead` is
-  the same value by dynamic programming; k = 0 is `adaptive_consistency`.
+  and with k = 2 the score is the probability of a wrong leader over the number of samples that
+  would overturn one: about n at a tie, n z² for one z deviations ahead. Its units, an error per
+  sample, fix k, and nothing is tuned; the last term is for samples that vote for neither. At a tie
+  it falls as 1/n, where u alone stays at 1/2 and R alone grows as √n; for a clear leader log u
+  decides, as it does in both. No horizon appears: it serves any budget. `lookahead` is the same
+  value by dynamic programming; k = 0 is `adaptive_consistency`.
 
   The published rule blends the same two statistics; its formula was not public (Feng, Alonso and
   Odonnat, arXiv:2511.12309), so this one is a reconstruction from what is claimed for it.
@@ -72,7 +74,8 @@ def blend(votes: Votes, exponent: float = 2.0) -> chex.Array:
     Scores, larger first.
   """
   log_u = confidence.beta_log_uncertainty(votes.first, votes.second)
-  return log_u + exponent * (log_u - confidence.ppr_log_ratio(votes.first, votes.second))
+  cost = log_u - confidence.ppr_log_ratio(votes.first, votes.second) + 0.5 * _log_share(votes)
+  return log_u + exponent * cost
 
 
 def lookahead(votes: Votes, max_votes: int, horizon: int = 64) -> chex.Array:
@@ -82,7 +85,8 @@ def lookahead(votes: Votes, max_votes: int, horizon: int = 64) -> chex.Array:
 
   for two answers, under the posterior of a uniform prior: the knowledge gradient with many samples
   (Frazier and Powell, 2010), which one sample has not, since it rarely changes a leader. The
-  difference is E max(0, 1 - 2 Pr[the leader of today is right]), a sum of positive terms.
+  difference is E max(0, 1 - 2 Pr[the leader of today is right]), a sum of positive terms. Samples
+  that vote for neither gain nothing, so their share of the votes so far is taken off.
 
   Args:
     votes: summary of the votes.
@@ -107,7 +111,7 @@ def lookahead(votes: Votes, max_votes: int, horizon: int = 64) -> chex.Array:
 
   start = jnp.maximum(0.0, 2 * wrong - 1), jnp.zeros_like(theta)
   (_, best), _ = jax.lax.scan(step, start, jnp.arange(1, horizon + 1))
-  return jnp.log(best[votes.first, votes.second])
+  return jnp.log(best[votes.first, votes.second]) + _log_share(votes)
 
 
 def rank_blend(
@@ -128,12 +132,12 @@ def rank_blend(
   """
 
   def signals(votes: Votes) -> chex.ArrayTree:
-    return adaptive_consistency(votes), ppr(votes), votes.total
+    return _places(adaptive_consistency(votes), votes), _places(ppr(votes), votes)
 
   def score(now: chex.ArrayTree, progress: chex.Array) -> chex.Array:
-    uncertainty, level, total = now
+    uncertainty, level = now
     w = weight(progress)
-    return (1 - w) * _ranks(uncertainty, total) + w * _ranks(level, total)
+    return (1 - w) * _ranks(uncertainty) + w * _ranks(level)
 
   return signals, score
 
@@ -148,7 +152,21 @@ def ppr_to_asc(progress: chex.Array) -> chex.Array:
   return 1 - progress
 
 
-def _ranks(signal: chex.Array, total: chex.Array) -> chex.Array:
-  place = jnp.arange(signal.shape[-1])
-  order = jnp.lexsort((-place, -total, signal))
-  return jnp.zeros(signal.shape, jnp.float32).at[order].set(place.astype(jnp.float32))
+def _log_share(votes: Votes) -> chex.Array:
+  """log of the share of the samples that voted for one of the two leading answers."""
+  return jnp.log((votes.first + votes.second + 2.0) / (votes.total + 2.0))
+
+
+def _places(signal: chex.Array, votes: Votes) -> chex.Array:
+  """The place of every state of every question (Q, ...) among all of them, once and for all."""
+  question = jnp.arange(len(signal)).reshape(-1, *[1] * (signal.ndim - 1))
+  keys = (-jnp.broadcast_to(question, signal.shape), -votes.total, signal)
+  order = jnp.lexsort([key.reshape(-1) for key in keys])
+  return (
+    jnp.zeros(order.size, jnp.int32).at[order].set(jnp.arange(order.size)).reshape(signal.shape)
+  )
+
+
+def _ranks(places: chex.Array) -> chex.Array:
+  """Ranks 0 .. Q-1 of different numbers (Q,); all pairs are cheaper than a sort in a loop."""
+  return (places[:, None] > places).sum(-1).astype(jnp.float32)
