@@ -20,7 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
     'gap': {'kind': 'gap', 'questions': 400, 'answers': 5},
     # Dirichlet distributions: answers of all kinds beside the first two.
     'dirichlet': {'kind': 'dirichlet', 'questions': 400, 'answers': 8, 'concentration': 0.5},
-    # Trees that vote on digits; part 0 of the held-out digits is for validation, part 1 for the test.
+    # Trees that vote on digits; part 0 of those held out is for validation, part 1 for the test.
     'forest': {
       'kind': 'forest', 'questions': 400, 'part': 1, 'train': 300, 'trees': 1500, 'max_depth': 6,
       'max_features': 3, 'seed': 0,

@@ -92,16 +92,8 @@ def draw_pool(
     ValueError: if a number is out of its range, ids are not different, a prompt does not fit the
       model, or the file that was kept is malformed, which names it.
   """
-  for name in ('samples', 'max_tokens'):
-    if getattr(draw, name) <= 0:
-      raise ValueError(f'{name} must be positive, got {getattr(draw, name)}.')
+  prompts = check(model, items, draw)
   settings = sampling.Sampling(temperature=draw.temperature)
-  sampling.check(settings)
-  if len({item.id for item in items}) < len(items):
-    raise ValueError('Two questions have one id.')
-  prompts = [prompt(model, item, draw.prefix) for item in items]
-  for item, tokens in zip(items, prompts, strict=True):
-    text.check_prompt(model.arch, tokens, draw.max_tokens, item.id)
   path, rows = None, []
   if directory is not None:
     path = directory / f'answers-{_digest(model, items, prompts, draw)}.json'
@@ -122,6 +114,20 @@ def draw_pool(
     if show:
       show(i + 1, len(items))
   return rows
+
+
+def check(model: models.Model, items: Sequence[questions.Question], draw: Draw) -> list[list[int]]:
+  """Returns the tokens of every prompt, or raises a ValueError that `draw_pool` would."""
+  for name in ('samples', 'max_tokens'):
+    if getattr(draw, name) <= 0:
+      raise ValueError(f'{name} must be positive, got {getattr(draw, name)}.')
+  sampling.check(sampling.Sampling(temperature=draw.temperature))
+  if len({item.id for item in items}) < len(items):
+    raise ValueError('Two questions have one id.')
+  prompts = [prompt(model, item, draw.prefix) for item in items]
+  for item, tokens in zip(items, prompts, strict=True):
+    text.check_prompt(model.arch, tokens, draw.max_tokens, item.id)
+  return prompts
 
 
 def prompt(model: models.Model, item: questions.Question, prefix: str) -> list[int]:

@@ -45,6 +45,8 @@ def prepare(config: ml_collections.ConfigDict) -> dict[str, Source]:
 
 def _law(name: str, spec: Any, config: Any) -> Source:
   sizes = spec.questions, spec.answers
+  if spec.answers < 2:
+    raise ValueError(f'config.source.{name}.answers must be 2 or more, got {spec.answers}.')
   draws = {
     'gap': lambda key: sources.gap_questions(key, *sizes),
     'margin_law': lambda key: sources.margin_law_questions(key, *sizes, spec.gamma),
@@ -93,9 +95,16 @@ def _forest(name: str, spec: Any, config: Any) -> Source:
 def _smollm2(name: str, spec: Any, config: Any) -> Source:
   """A pool of SmolLM2's answers, drawn now or read where an earlier run kept it."""
   # In a tuple, layers decode faster on a CPU.
-  model = models.load(config.model, models.DTYPES[config.dtype], stacked=False)
+  if spec.part not in (0, 1):
+    raise ValueError(f'config.source.{name}.part must be 0 or 1, got {spec.part}.')
+  if config.dtype not in models.DTYPES:
+    raise ValueError(f'config.dtype must be one of {", ".join(models.DTYPES)}: {config.dtype!r}')
   items = pools.halves(pools.make_items(spec.tasks, spec.seed))[spec.part]
+  if not items:
+    raise ValueError(f'config.source.{name}.tasks has no question in part {spec.part}.')
+  model = models.load(config.model, models.DTYPES[config.dtype], stacked=False)
   draw = pools.Draw(spec.samples, spec.temperature, spec.max_tokens, spec.seed)
+  pools.check(model, items, draw)
 
   def make(seed: int) -> Questions:
     del seed
@@ -128,6 +137,8 @@ def _pool(name: str, spec: Any, config: Any) -> Source:
   parquet = spec.path.endswith('.parquet')
   pool = (answer_pools.read_parquet if parquet else answer_pools.read_jsonl)(spec.path)
   encoded = answers.encode(pool.answers, pool.golds, NORMALISERS[spec.normalise])
+  if all(len(set(codes.tolist())) < 2 for codes in encoded.codes):
+    raise ValueError(f'{spec.path}: no question has two different answers.')
   made = _from_codes(encoded, f'answers of {spec.path}')
   return lambda seed: made
 

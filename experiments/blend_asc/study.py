@@ -189,6 +189,12 @@ def summarise(config: Any, name: str, curves: dict[str, Any]) -> dict[str, list[
     for policy, errors in curves['errors']['mode'].items()
     for i, x in enumerate(config.budgets)
   ]  # fmt: skip
+  means = [
+    tables.row(policy, 'mean_ratio', _mean_ratio(config.budgets, sc, errors), **sizes,
+               better='higher', source=name)
+    for policy, errors in curves['errors']['mode'].items()
+  ]  # fmt: skip
+  groups['Mean of these ratios over the budgets'] = means
   groups['Rules that stop'] = []
   for label, got in curves['stopping'].items():
     x = float(got['samples'].mean())
@@ -203,9 +209,8 @@ def summarise(config: Any, name: str, curves: dict[str, Any]) -> dict[str, list[
         tables.row(label, metric, interval, **sizes, better=better, source=name)
       )
   groups['Scaling exponents'] = []
-  for policy, errors in {'sc': None, **curves['errors']['mode']}.items():
-    values = curves['errors']['mode']['sc'] if errors is None else errors
-    if (law := _exponent(config.budgets, values)) is not None:
+  for policy, errors in curves['errors']['mode'].items():
+    if (law := _exponent(config.budgets, errors)) is not None:
       groups['Scaling exponents'].append(
         tables.row(policy, 'exponent', law, **sizes, better='lower', source=name)
       )
@@ -213,7 +218,7 @@ def summarise(config: Any, name: str, curves: dict[str, Any]) -> dict[str, list[
 
 
 def claims(config: Any, curves: dict[str, Any]) -> list[str]:
-  """Whether the default is worse than another policy, by seeds, beyond the 95 % interval."""
+  """Whether the default is worse than another policy or rule, beyond the 95 % interval."""
   errors = curves['errors']['mode']
   mine, lines, worse, compared = errors[config.default], [], 0, 0
   for policy, theirs in errors.items():
@@ -231,6 +236,12 @@ def claims(config: Any, curves: dict[str, Any]) -> list[str]:
     gains = (theirs - mine).mean(0) / theirs.mean(0)
     verdict = '; '.join(marks) or 'never worse'
     lines.append(f'- {config.default} against {policy}: {verdict}; mean gain {gains.mean():.1%}')
+  for label, got in curves['stopping'].items():
+    interval = intervals.paired_interval(got['error'], got['blend_error'])
+    compared += 1
+    if interval.high < 0:
+      worse += 1
+      lines.append(f'- blend WORSE than {label} at its samples by {-interval.mean:.4f}')
   verdict = 'PASS' if not worse else 'FAIL'
   head = f'{verdict}: {config.default} is worse than another policy in {worse} of {compared} pairs.'
   return [head, '\n'.join(lines)]
@@ -241,6 +252,12 @@ def _ratio(sc: np.ndarray, errors: np.ndarray, x: float) -> intervals.Interval:
   found = intervals.mean_interval(errors)
   at = lambda error: scaling.efficiency_ratio(x, error, np.arange(1, len(sc)), sc[1:])
   return intervals.Interval(at(found.mean), at(found.high), at(found.low), 'through the SC curve')
+
+
+def _mean_ratio(budgets: Sequence[int], sc: np.ndarray, errors: np.ndarray) -> intervals.Interval:
+  """The efficiency averaged over budgets, from the mean errors; NaN where one of them is."""
+  ratios = [_ratio(sc, errors[:, i], x).mean for i, x in enumerate(budgets)]
+  return intervals.Interval(float(np.mean(ratios)), np.nan, np.nan, 'through the SC curve')
 
 
 def _exponent(budgets: Sequence[int], errors: np.ndarray) -> intervals.Interval | None:

@@ -1,19 +1,14 @@
-"""Host. Pools of answers that a language model gave to questions, as texts and as integer codes.
+"""Host. Pools of answers that a language model gave to questions.
 
 A pool is drawn once; policies of sampling are then compared on answers drawn from it.
 """
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
+from lib.io import json_lines
 
-from lib.io import files, json_lines, json_objects
-from lib.voting import answers as voting_answers
-
-_VERSION = 1
 _REFERENCE_BYTES = 8  # the least that a row takes in memory
 
 
@@ -29,20 +24,6 @@ class Pools(NamedTuple):
   questions: tuple[str, ...]
   answers: tuple[tuple[str, ...], ...]
   golds: tuple[str | None, ...]
-
-
-class Codes(NamedTuple):
-  """Answers of Q questions as integers.
-
-  Attributes:
-    questions: the ids, each once.
-    encoded: their answers.
-    source: what they were drawn from, for whoever checks that a cache is the right one.
-  """
-
-  questions: tuple[str, ...]
-  encoded: voting_answers.Encoded
-  source: str
 
 
 def read_jsonl(
@@ -112,62 +93,6 @@ def read_parquet(
     raise ValueError(f'{path}: is empty.')
   places = (f'{path}: row {i}' for i in range(len(columns[0])))
   return _gather(zip(places, *columns, strict=True), question, answer, gold)
-
-
-def write_codes(
-  path: str | os.PathLike,
-  questions: Sequence[str],
-  encoded: voting_answers.Encoded,
-  source: str = '',
-) -> None:
-  """Writes answers as integers to a JSON file, a line a question, whole or not at all.
-
-  Args:
-    path: the file.
-    questions: the ids, each once.
-    encoded: their answers.
-    source: what they were drawn from, such as the model, the prompt and the temperature.
-
-  Raises:
-    OSError: if the file cannot be written.
-    ValueError: if the ids are not one a question, or what is written could not be read again.
-  """
-  if not len(questions) == len(encoded.codes) == len(encoded.texts) == len(encoded.golds):
-    raise ValueError(
-      f'{len(questions)} ids for {len(encoded.codes)} questions with {len(encoded.texts)} lists of '
-      f'texts and {len(encoded.golds)} golds.'
-    )
-  entries = [
-    {
-      'id': name,
-      'gold': None if gold == voting_answers.NO_GOLD else int(gold),
-      'texts': list(texts),
-      'codes': np.asarray(codes).tolist(),
-    }
-    for name, gold, texts, codes in zip(
-      questions, encoded.golds, encoded.texts, encoded.codes, strict=True
-    )
-  ]
-  _parse_codes(path, {'version': _VERSION, 'source': source, 'questions': entries})
-  lines = ',\n'.join(json.dumps(entry, separators=(',', ':')) for entry in entries)
-  head = f'{{"version": {_VERSION}, "source": {json.dumps(source)}, "questions": [\n'
-  with files.replacing(path) as stream:
-    stream.write(f'{head}{lines}\n]}}\n'.encode())
-
-
-def read_codes(path: str | os.PathLike, max_bytes: int = 2**28) -> Codes:
-  """Reads what `write_codes` has written.
-
-  Args:
-    path: the file.
-    max_bytes: the most that it may take.
-
-  Raises:
-    OSError: if the file cannot be opened.
-    ValueError: naming the file and the question: as `json_objects.read_object`; another version; a
-      field is missing or of another type; ids or texts repeat; a code or a gold has no text.
-  """
-  return _parse_codes(path, json_objects.read_object(path, max_bytes))
 
 
 def _gather(
@@ -252,43 +177,3 @@ def _python_values(name: str, array: Any) -> list[Any]:
   if not (types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind)):
     raise ValueError(f'column {name!r} has type {kind}.')
   return array.to_pylist()
-
-
-def _parse_codes(path: str | os.PathLike, value: dict[str, Any]) -> Codes:
-  version = json_lines.field(f'{path}', value, 'version', int)
-  if version != _VERSION:
-    raise ValueError(f'{path}: has version {version}, expected {_VERSION}.')
-  source = json_lines.field(f'{path}', value, 'source', str)
-  names: dict[str, None] = {}
-  codes, texts, golds = [], [], []
-  for i, entry in enumerate(json_lines.field(f'{path}', value, 'questions', list)):
-    place = f'{path}: question {i}'
-    if not isinstance(entry, dict):
-      raise ValueError(f'{place}: holds a {type(entry).__name__} and no object.')
-    name = json_lines.field(place, entry, 'id', str)
-    if not name or name in names:
-      raise ValueError(f"{place}: field 'id' is {name!r}, which is empty or not the first.")
-    names[name] = None
-    words = json_lines.field(place, entry, 'texts', list)
-    if not all(word is None or type(word) is str for word in words):
-      raise ValueError(f"{place}: field 'texts' holds something else than texts.")
-    for word in words:
-      json_lines.check_text(place, 'texts', word or '')
-    if len(set(words)) < len(words):
-      raise ValueError(f"{place}: field 'texts' has a text twice.")
-    row = json_lines.field(place, entry, 'codes', list)
-    for code in row:
-      if type(code) is not int or not voting_answers.UNPARSEABLE <= code < len(words):
-        raise ValueError(
-          f"{place}: field 'codes' holds {code!r}, and there are {len(words)} texts."
-        )
-    gold = json_lines.field(place, entry, 'gold', int, type(None))
-    if gold is not None and not 0 <= gold < len(words):
-      raise ValueError(f"{place}: field 'gold' is {gold}, and there are {len(words)} texts.")
-    codes.append(np.array(row, np.int32))
-    texts.append(tuple(words))
-    golds.append(voting_answers.NO_GOLD if gold is None else gold)
-  if not names:
-    raise ValueError(f'{path}: has no questions.')
-  encoded = voting_answers.Encoded(tuple(codes), tuple(texts), np.array(golds, np.int32))
-  return Codes(tuple(names), encoded, source)

@@ -118,13 +118,11 @@ def _scan(answers, num_answers, summary):
     return after, summary(*after)
 
   shape = answers.shape[:-1]
-  start = jnp.zeros((*shape, num_answers), jnp.int32), jnp.zeros(shape, jnp.int32)
-  _, rest = jax.lax.scan(step, start, jnp.moveaxis(answers, -1, 0))
-
-  def join(first: chex.Array, later: chex.Array) -> chex.Array:
-    return jnp.moveaxis(jnp.concatenate([first[None], later]), 0, answers.ndim - 1)
-
-  return jax.tree.map(join, summary(*start), rest)
+  start = jnp.zeros((*shape, num_answers), jnp.int32), jnp.full(shape, -1)
+  # A first answer that is none gives the state before all samples.
+  codes = jnp.concatenate([jnp.full((1, *shape), -1, answers.dtype), jnp.moveaxis(answers, -1, 0)])
+  _, found = jax.lax.scan(step, start, codes)
+  return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, answers.ndim - 1), found)
 
 
 def _check(answers, num_answers) -> None:

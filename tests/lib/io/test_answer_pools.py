@@ -6,13 +6,11 @@ import random
 import tempfile
 from unittest import mock
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 from absl.testing import absltest, parameterized
 
 from lib.io import answer_pools
-from lib.voting import answers
 
 ROWS = [
   {'question': 'a', 'answer': '18', 'gold': '18'},
@@ -174,7 +172,7 @@ class PoolsTest(parameterized.TestCase):
       self.assertLen({id(text) for text in pools.answers[0]}, 1)
 
   def test_missing_files_are_missing(self):
-    for read in (answer_pools.read_jsonl, answer_pools.read_parquet, answer_pools.read_codes):
+    for read in (answer_pools.read_jsonl, answer_pools.read_parquet):
       with self.assertRaises(FileNotFoundError):
         read(self.directory / 'none')
 
@@ -186,12 +184,9 @@ class PoolsTest(parameterized.TestCase):
     ):
       answer_pools.read_parquet(path)
 
-  @parameterized.parameters('jsonl', 'parquet', 'codes')
+  @parameterized.parameters('jsonl', 'parquet')
   def test_damage_is_refused_or_harmless(self, kind):
-    if kind == 'codes':
-      path, read = self.directory / 'pool.codes', answer_pools.read_codes
-      answer_pools.write_codes(path, POOLS.questions, answers.encode(POOLS.answers, POOLS.golds))
-    elif kind == 'parquet':
+    if kind == 'parquet':
       path, read = self.parquet(LISTS), answer_pools.read_parquet
     else:
       path, read = self.jsonl(ROWS), answer_pools.read_jsonl
@@ -211,72 +206,6 @@ class PoolsTest(parameterized.TestCase):
         self.assertIn(path.name, str(error))
       else:
         self.assertLen(set(result.questions), len(result.questions))
-
-
-class CodesTest(parameterized.TestCase):
-  def setUp(self):
-    super().setUp()
-    directory = self.enterContext(tempfile.TemporaryDirectory())
-    self.path = pathlib.Path(directory, 'codes.json')
-
-  @parameterized.parameters(
-    (lambda x: x,), (answers.drop_unparseable,), (answers.unparseable_as_class,)
-  )
-  def test_round_trip(self, policy):
-    encoded = policy(answers.encode([['½', '0.5', '?'], ['é🙂'], ['1']], ['3', 'é🙂', None]))
-    answer_pools.write_codes(self.path, ['a', 'b', 'c'], encoded, 'a model')
-    read = answer_pools.read_codes(self.path)
-    self.assertEqual((read.questions, read.source), (('a', 'b', 'c'), 'a model'))
-    self.assertEqual(read.encoded.texts, encoded.texts)
-    for x, y in zip(read.encoded.codes, encoded.codes, strict=True):
-      np.testing.assert_array_equal(x, y)
-      self.assertEqual(x.dtype, np.int32)
-    np.testing.assert_array_equal(read.encoded.golds, encoded.golds)
-
-  @parameterized.parameters(
-    ({'version': 2}, 'codes.json: has version 2, expected 1'),
-    ({'version': True}, "field 'version' is bool"),
-    ({'source': None}, "field 'source' is NoneType"),
-    ({'questions': []}, 'has no questions'),
-    ({'questions': {}}, "field 'questions' is dict"),
-    ({'questions': [3]}, 'question 0: holds a int'),
-    ({'id': 7}, "question 1: field 'id' is int"),
-    ({'id': 'a'}, "question 1: field 'id' is 'a', which is empty or not the first"),
-    ({'id': ''}, "question 1: field 'id' is ''"),
-    ({'texts': ['7', '7']}, "question 1: field 'texts' has a text twice"),
-    ({'texts': [7]}, "question 1: field 'texts' holds something else"),
-    ({'texts': ['\ud800']}, "question 1: field 'texts' has a lone surrogate"),
-    ({'codes': [0, 1]}, "question 1: field 'codes' holds 1, and there are 1 texts"),
-    ({'codes': [-2]}, "question 1: field 'codes' holds -2"),
-    ({'codes': [0.0]}, "question 1: field 'codes' holds 0.0"),
-    ({'codes': [False]}, "question 1: field 'codes' holds False"),
-    ({'codes': [10**100]}, "question 1: field 'codes' holds 10"),
-    ({'codes': '0'}, "question 1: field 'codes' is str"),
-    ({'gold': 1}, "question 1: field 'gold' is 1, and there are 1 texts"),
-    ({'gold': -1}, "question 1: field 'gold' is -1"),
-    ({'gold': '7'}, "question 1: field 'gold' is str"),
-  )
-  def test_other_contents_are_named(self, change, message):
-    entry = {'id': 'b', 'gold': 0, 'texts': ['7'], 'codes': [0, -1]}
-    value = {'version': 1, 'source': '', 'questions': [entry | {'id': 'a'}, entry]}
-    top = value | {k: v for k, v in change.items() if k in value}
-    entry.update({k: v for k, v in change.items() if k in entry})
-    self.path.write_text(json.dumps(top))
-    with self.assertRaisesRegex(ValueError, rf'codes\.json.*{message}|{message}'):
-      answer_pools.read_codes(self.path)
-
-  def test_what_could_not_be_read_is_not_written(self):
-    encoded = answers.encode([['7']])
-    for names, other, message in (
-      (['a', 'b'], encoded, '2 ids for 1 questions'),
-      ([''], encoded, "field 'id' is ''"),
-      ([7], encoded, "field 'id' is int"),
-      (['a'], encoded._replace(texts=((),)), "field 'codes' holds 0, and there are 0 texts"),
-      (['a'], encoded._replace(golds=np.array([5])), "field 'gold' is 5"),
-    ):
-      with self.assertRaisesRegex(ValueError, message):
-        answer_pools.write_codes(self.path, names, other)
-      self.assertFalse(self.path.exists())
 
 
 if __name__ == '__main__':

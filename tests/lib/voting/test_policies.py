@@ -55,7 +55,6 @@ def tables():
     'unclipped': policies.ppr_unclipped,
     'plugin': policies.plugin_margin,
     **{f'blend {k}': functools.partial(policies.blend, exponent=k) for k in range(3)},
-    'signals': policies.rank_blend(policies.asc_to_ppr)[0],
   }
 
   @jax.jit  # once, for all groups
@@ -71,6 +70,16 @@ def tables():
     )
     for end, (name, votes) in zip(ends, groups.items(), strict=True)
   }
+
+
+@functools.cache
+def places():
+  """Votes along the paths of `tables`, as they are named, both signals, and both of their ranks."""
+  votes = jax.tree.map(lambda leaf: leaf[0], drawn_paths())
+  signals, _ = policies.rank_blend(policies.asc_to_ppr)
+  score = lambda votes: (policies.adaptive_consistency(votes), policies.ppr(votes), signals(votes))
+  asc, ppr, found = jax.tree.map(np.asarray, jax.jit(jax.vmap(score))(votes))
+  return votes, (asc, ppr), found
 
 
 def log_ratio(a, b):
@@ -108,10 +117,11 @@ class ScoresTest(chex.TestCase):
     np.testing.assert_array_equal(found['ppr'], np.minimum(0, found['unclipped']))
     roots = np.sqrt((FIRST + 1) / (total + 2)) - np.sqrt((SECOND + 1) / (total + 2))
     close(found['plugin'], -total * roots**2, atol=2e-5)
+    log_share = np.log((FIRST + SECOND + 2) / (total + 2))
     for k in (1, 2):
-      close(found[f'blend {k}'][0][LEADS], (log_u + k * (log_u - log_r))[LEADS])
+      expected = log_u + k * (log_u - log_r + log_share / 2)
+      close(found[f'blend {k}'][:, LEADS], expected[:, LEADS], atol=5e-6)
     np.testing.assert_array_equal(found['blend 0'], found['asc'])
-    chex.assert_trees_all_equal(found['signals'], (found['asc'], found['ppr'], total))
 
   def test_fewer_than_two_seen_count_as_two(self):
     found, n = tables()['one'], np.arange(T + 1)
@@ -151,11 +161,15 @@ class ScoresTest(chex.TestCase):
 
     @jax.jit
     def evaluate(first, second):
-      votes = paths.Votes(first, second, second, second)
+      votes = paths.Votes(first, second, second, first + second + OTHERS.reshape(-1, 1))
       return policies.lookahead(votes, 10, horizon)
 
     with jax.enable_x64(double):
-      found = np.asarray(evaluate(first, second))
+      found, other = np.asarray(evaluate(first, second))
+    # Of those that vote for others a sample is worth its share of the votes for the two.
+    share = np.log((first + second + 2) / (first + second + 2 + OTHERS.max()))
+    near = first - second < horizon
+    np.testing.assert_allclose(other[near] - found[near], share[near], rtol=0, atol=1e-5)
     for (a, b), score in zip(pairs, found, strict=True):
       # With so many votes the leader is tied at most.
       if a - b >= horizon:
@@ -177,22 +191,31 @@ class PoliciesTest(chex.TestCase):
     chex.assert_trees_all_equal(*(jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in (0, 1)))
     self.assertTrue(np.isfinite(found['blend 2']).all())
 
+  def test_places_are_the_order_of_all_states(self):
+    votes, signals, found = places()
+    question = np.broadcast_to(np.arange(Q)[:, None], votes.total.shape[1:])
+    for signal, place in zip(signals, found, strict=True):
+      for seed in range(S):
+        keys = (-question, -votes.total[seed], signal[seed])
+        order = np.lexsort([key.ravel() for key in keys])
+        np.testing.assert_array_equal(place[seed].ravel()[order], np.arange(Q * (T + 1)))
+
   @parameterized.parameters(1, 3)
   def test_ranks_of_one_signal_are_its_order(self, batch):
-    signals = jax.tree.map(lambda leaf: leaf[0], tables()['paths']['signals'])
+    _, scores, signals = places()
     budgets = (2 * Q, 31, 64, 100, T * Q - 2, T * Q)
     options = {'init': 2, 'batch': batch}
 
-    def one(signals):
+    def one(scores, signals):
       blends = []
       for weight in (0.0, 1.0):
         _, score = policies.rank_blend(lambda _, weight=weight: jnp.float32(weight))
         run = functools.partial(allocation.run_policy, signals, score, max_budget=T * Q, **options)
         blends.append(jax.vmap(run)(jnp.array(budgets)))
-      pure = [allocation.run_index(signal, budgets, **options) for signal in signals[:2]]
+      pure = [allocation.run_index(signal, budgets, **options) for signal in scores]
       return blends, pure
 
-    blends, pure = jax.jit(jax.vmap(one))(signals)
+    blends, pure = jax.jit(jax.vmap(one))(scores, signals)
     chex.assert_trees_all_equal(blends, pure)
     self.assertTrue((pure[0] != pure[1]).any())
     np.testing.assert_array_equal(np.sum(pure[0], -1), [budgets] * S)
@@ -200,7 +223,7 @@ class PoliciesTest(chex.TestCase):
   @parameterized.parameters((policies.asc_to_ppr, 0.0), (policies.ppr_to_asc, 1.0))
   def test_schedules_agree_with_a_loop(self, schedule, at_start):
     self.assertEqual((schedule(0.0), schedule(1.0)), (at_start, 1 - at_start))
-    signals = jax.tree.map(lambda leaf: leaf[0], tables()['paths']['signals'])
+    _, both, signals = places()
     budget = 64  # of a power of two the weights are exact
 
     def one(signals):
@@ -211,10 +234,10 @@ class PoliciesTest(chex.TestCase):
     for row in range(S):
       samples = np.ones(Q, int)
       while (spent := samples.sum()) < budget:
-        now = [leaf[row, np.arange(Q), samples] for leaf in signals]
+        now = [leaf[row, np.arange(Q), samples] for leaf in both]
         w = schedule(spent / budget)
         ranks = np.empty((2, Q))
-        for rank, signal in zip(ranks, now[:2], strict=True):
+        for rank, signal in zip(ranks, now, strict=True):
           rank[sorted(range(Q), key=lambda q: (signal[q], -samples[q], -q))] = np.arange(Q)
         scores = (1 - w) * ranks[0] + w * ranks[1]
         left = [q for q in range(Q) if samples[q] < T]
