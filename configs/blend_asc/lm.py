@@ -2,7 +2,9 @@ r"""Every policy on SmolLM2's answers to arithmetic and to tasks of reasoning-gy
 
   python -m experiments.blend_asc.main --config=configs/blend_asc/lm.py
 
-The pool, 256 samples of each of 108 questions, is drawn once and kept in config.pool_dir.
+The pool, 256 samples of each of 108 questions, is drawn once and kept in config.pool_dir: about 4
+minutes on 2 cores of an AMD EPYC, and 76 s for the rest beside another job. The blend needs 2.6
+times fewer samples than self-consistency on the mean over the budgets.
 """
 
 import ml_collections

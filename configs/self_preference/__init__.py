@@ -1,0 +1,1 @@
+"""Configs of the self-preference experiment."""
