@@ -2,7 +2,7 @@ r"""Which blend: candidates on the validation sources, which quick.py and lm.py 
 
 python -m experiments.blend_asc.main --config=configs/blend_asc/search.py
 
-About 5 minutes on 2 cores of an AMD EPYC beside another job, and 4 for its pool, once. Exponents of 2
+About 5 minutes on 2 cores of an AMD EPYC beside another job, and 4 for its pool. Exponents of 2
 to 4 are within 1 % of one another on the mean over sources and budgets; 1 is 3 % worse.
 """
 

@@ -18,7 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
     'model': 'smollm2-135m-instruct',
     'dtype': 'float32',
     'seed': 0,  # of the questions
-    'tasks': {'sums1': 10, 'sums2': 8, 'products': 10, 'left': 12},
+    'tasks': {'sums1': 16, 'sums2': 16, 'products': 24, 'left': 24},
     # What an author is told, how many examples it sees before it answers, and how many of the last
     # blocks it lacks. A judge is told the same and lacks the same; it sees no examples.
     'authors': {

@@ -25,7 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
     'noises': (0.0, 1.0),
   }  # fmt: skip
   config.calibration = {
-    'datasets': 2000, 'items': 64, 'proxies': (1, 5), 'bonuses': (0.0, 0.1, 0.2, 0.4),
+    'datasets': 2000, 'num_items': 64, 'proxies': (1, 5), 'bonuses': (0.0, 0.1, 0.2, 0.4),
     'difficulty': 0.8, 'noise': 0.4, 'num_draws': 199,
   }  # fmt: skip
   return config

@@ -65,8 +65,10 @@ def harmful(pairs: Pairs, min_ilsp: int = 0, min_lsp: int = 0) -> Pairs:
   """The harmful pairs of those triplets that have as many of them, and of legitimate ones."""
   kept = np.zeros(len(pairs.example), bool)
   for rows in split(pairs, LEVELS['triplet (J, K, R)'])[1]:
-    counts = [(pairs.category[rows] == c).sum() for c in (categories.HARMFUL, categories.LEGITIMATE)]
-    kept[rows] = counts[0] >= min_ilsp and counts[1] >= min_lsp
+    bad, good = (
+      (pairs.category[rows] == sort).sum() for sort in (categories.HARMFUL, categories.LEGITIMATE)
+    )
+    kept[rows] = bad >= min_ilsp and good >= min_lsp
   return take(pairs, kept & (pairs.category == categories.HARMFUL))
 
 
@@ -179,5 +181,3 @@ def ratio_interval(
 def share(p: np.ndarray, alpha: float) -> intervals.Interval:
   """The share of cells that are significant; NaN, from too few pairs, is not."""
   return intervals.proportion_interval(int((np.asarray(p) <= alpha).sum()), len(p))
-
-

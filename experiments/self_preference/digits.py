@@ -5,7 +5,7 @@ A logistic regression votes for label x over label r by its own log-probabilitie
 known size.
 """
 
-from collections.abc import Iterator
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,33 +74,35 @@ def pairs(models: Classifiers, bonus: float, noise: float, seed: int) -> cells.P
     seed: of the noise.
   """
   right = models.labels == models.gold
-  wording = noise * np.random.default_rng((seed, 1)).normal(size=(len(right), *right.shape))
-  found = []
-  for judge, reference, proxy in _triplets(len(right)):
-    sort = categories.categorize(right[judge], right[proxy], right[reference])
-    category = np.asarray(sort)
-    (rows,) = np.nonzero(category)
-    log_p, against = models.log_p[judge][rows], models.labels[reference][rows]
-    own, other = (models.labels[author][rows] for author in (judge, proxy))
-    extra = (wording[judge, author][rows] for author in (judge, proxy))
-    full = lambda value: np.full(len(rows), value)
-    found.append(
-      cells.Pairs(
-        rows, full(judge), full(reference), full(proxy),
-        _vote(log_p, own, against, next(extra) + bonus), _vote(log_p, other, against, next(extra)),
-        category[rows], (own == other).astype(np.int8),
-      )
-    )  # fmt: skip
-  return cells.Pairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+  count, num_items = right.shape
+  wording = noise * np.random.default_rng((seed, 1)).normal(size=(count, count, num_items))
+  wording += bonus * np.eye(count)[..., None]
+  voted = votes(models, wording)
+  judge, reference, proxy = np.array(list(itertools.permutations(range(count), 3))).T
+  category = np.asarray(categories.categorize(right[judge], right[proxy], right[reference]))
+  which, example = np.nonzero(category)
+  j, r, k = judge[which], reference[which], proxy[which]
+  return cells.Pairs(
+    example=example,
+    judge=j,
+    reference=r,
+    proxy=k,
+    s_judge=voted[j, j, r, example],
+    s_proxy=voted[j, k, r, example],
+    category=category[which, example],
+    same=(models.labels[j, example] == models.labels[k, example]).astype(np.int8),
+  )
 
 
-def _vote(log_p, label, against, extra) -> np.ndarray:
-  return np.asarray(judges.label_margin_judge(log_p, label, against, extra))
-
-
-def _triplets(count: int) -> Iterator[tuple[int, int, int]]:
-  for judge in range(count):
-    for reference in range(count):
-      for proxy in range(count):
-        if len({judge, reference, proxy}) == 3:
-          yield judge, reference, proxy
+def votes(models: Classifiers, extra: np.ndarray) -> np.ndarray:
+  """Votes (judges, authors, references, items); `extra` (judges, authors, items) is added."""
+  count, num_items = models.labels.shape
+  shape = (count, count, count, num_items)
+  return np.asarray(
+    judges.label_margin_judge(
+      np.broadcast_to(models.log_p[:, None, None], (*shape, models.log_p.shape[-1])),
+      np.broadcast_to(models.labels[:, None], shape),
+      np.broadcast_to(models.labels, shape),
+      np.broadcast_to(extra[:, :, None], shape),
+    )
+  )

@@ -1,0 +1,126 @@
+"""Figures of the report."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import figure
+
+from lib.stats import intervals
+
+_COLORS = {
+  'raw': 'C7', 'paper': 'C3', 'same-error t': 'C0', 'recommended': 'black',
+}  # fmt: skip
+
+
+def power(
+  bonuses: Sequence[float],
+  shares: Mapping[float, Mapping[str, np.ndarray]],
+  excesses: Mapping[float, Mapping[str, np.ndarray]],
+) -> figure.Figure:
+  """Share of cells found, and excess, against the planted bonus; a column a noise.
+
+  Args:
+    bonuses: (b,).
+    shares: by noise and test, (seeds, b).
+    excesses: by noise and kind of excess, likewise.
+  """
+  drawing = figure.Figure(figsize=(4.6 * len(shares), 6.4), layout='constrained')
+  axes = drawing.subplots(2, len(shares), squeeze=False, sharex=True, sharey='row')
+  for column, noise in enumerate(shares):
+    top, bottom = axes[:, column]
+    for axis, curves in ((top, shares[noise]), (bottom, excesses[noise])):
+      for name, values in curves.items():
+        found = [intervals.mean_interval(x) for x in values.T]
+        color = _COLORS[name]
+        axis.plot(bonuses, [x.mean for x in found], color=color, label=name, marker='.')
+        axis.fill_between(
+          bonuses, [x.low for x in found], [x.high for x in found], color=color, alpha=0.15,
+          linewidth=0,
+        )  # fmt: skip
+    top.axhline(0.05, color='black', linewidth=0.8, linestyle=':')
+    top.set(title=f'noise of wording {noise:g}', ylim=(-0.03, 1.05))
+    bottom.axhline(0, color='black', linewidth=0.8, linestyle=':')
+    bottom.set(xlabel='bonus planted in the logit')
+  axes[0, 0].set(ylabel='share of cells found')
+  axes[1, 0].set(ylabel='mean self-preference')
+  drawing.legend(
+    *axes[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4, frameon=False
+  )
+  return drawing
+
+
+def cells(judges: Sequence[str], of: Mapping[str, np.ndarray]) -> figure.Figure:
+  """Original, corrected and recommended self-preference of each judge."""
+  drawing = figure.Figure(figsize=(7, 1.3 + 0.42 * len(judges)), layout='constrained')
+  axis = drawing.subplots()
+  y = np.arange(len(judges))
+  axis.axvline(0, color='black', linewidth=0.8)
+  kinds = (('raw', 'C7', 'raw $s_J$'), ('excess', 'C3', 'excess, all pairs'))
+  for offset, (name, color, label) in zip((-0.25, 0.0), kinds, strict=True):
+    axis.barh(y + offset, of[name], 0.22, color=color, label=label)
+  known = of['items'] > 0
+  best = of['best'][known]
+  ends = np.abs(np.nan_to_num([best - of['best_low'][known], of['best_high'][known] - best]))
+  axis.errorbar(
+    best, y[known] + 0.25, xerr=ends, fmt='o', color='black', capsize=3,
+    label='recommended: same error, by item',
+  )  # fmt: skip
+  axis.set(yticks=y, yticklabels=judges, xlabel='self-preference on harmful items')
+  axis.invert_yaxis()
+  drawing.legend(loc='outside lower center', ncols=3, frameon=False)
+  return drawing
+
+
+def entropy(gaps: np.ndarray) -> figure.Figure:
+  """Original self-preference against the gap of entropies, a point a (J, R)."""
+  drawing = figure.Figure(figsize=(5, 3.6), layout='constrained')
+  axis = drawing.subplots()
+  axis.plot(*gaps.T, '.', color='C0', alpha=0.7)
+  if np.ptp(gaps[:, 0]) > 0:
+    ends = np.array([gaps[:, 0].min(), gaps[:, 0].max()])
+    axis.plot(ends, np.polyval(np.polyfit(*gaps.T, 1), ends), color='black', linewidth=1)
+  axis.axvline(0, color='black', linewidth=0.8, linestyle=':')
+  axis.set(xlabel='entropy, harmful less legitimate (bits)', ylabel='raw self-preference $s_J$')
+  return drawing
+
+
+def positions(judges: Sequence[str], first: np.ndarray, consistent: np.ndarray) -> figure.Figure:
+  """Mean probability of verdict A, and how often both orders agree, by judge."""
+  drawing = figure.Figure(figsize=(6.5, 3.4), layout='constrained')
+  axis = drawing.subplots()
+  x = np.arange(len(judges))
+  axis.bar(x - 0.19, first, 0.36, color='C1', label='P(A), over both orders')
+  axis.bar(x + 0.19, consistent, 0.36, color='C2', label='same verdict in both orders')
+  axis.axhline(0.5, color='black', linewidth=0.8, linestyle=':')
+  axis.set(xticks=x, ylim=(0, 1))
+  axis.set_xticklabels(judges, rotation=30, ha='right')
+  drawing.legend(loc='outside upper center', ncols=2, frameon=False)
+  return drawing
+
+
+def calibration(
+  rates: Mapping[tuple[int, float], Mapping[str, intervals.Interval]], alpha: float
+) -> figure.Figure:
+  """Rejection rates of every test, a panel a bonus, bars by number of proxies."""
+  bonuses = sorted({bonus for _, bonus in rates})
+  proxies = sorted({count for count, _ in rates})
+  drawing = figure.Figure(figsize=(2.6 * len(bonuses) + 0.6, 3.6), layout='constrained')
+  axes = drawing.subplots(1, len(bonuses), squeeze=False)[0]
+  for axis, bonus in zip(axes, bonuses, strict=True):
+    for i, count in enumerate(proxies):
+      found = rates[count, bonus]
+      x = np.arange(len(found)) + 0.38 * (i - (len(proxies) - 1) / 2)
+      means = np.array([interval.mean for interval in found.values()])
+      ends = np.abs([
+        means - [interval.low for interval in found.values()],
+        [interval.high for interval in found.values()] - means,
+      ])  # fmt: skip
+      axis.bar(x, means, 0.36, yerr=ends, color=f'C{i}', label=f'{count} proxies', capsize=2)
+    axis.axhline(alpha, color='black', linewidth=0.8, linestyle=':')
+    axis.set(title=f'bonus {bonus:g}' + (' (null)' if bonus == 0 else ''))
+    axis.set_xticks(np.arange(len(found)), [name.replace(', ', ',\n') for name in found])
+    axis.tick_params(axis='x', rotation=40)
+  axes[0].set(ylabel='rejected at the level')
+  handles = axes[0].get_legend_handles_labels()
+  drawing.legend(*handles, loc='outside lower center', ncols=len(proxies), frameon=False)
+  return drawing
