@@ -19,6 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.ratios = (('bc_flow_update', 'fql_update'), ('pql_update', 'fql_update'))
   config.peer = ''  # a checkout of the public FQL, for cases of the method 'peer'
   config.transformers = False  # whether transformers runs beside the language model's cases
+  config.host_peers = False  # whether NumPy and SciPy run beside the cases of statistics
   config.cpu_devices = 1
   config.rounds = 10  # measurements of each case
   config.min_seconds = 0.2  # shortest measurement
@@ -38,6 +39,20 @@ def get_config() -> ml_collections.ConfigDict:
   config.lm.prompt = 1024  # tokens of the prompt that is read
   config.lm.context = 64  # tokens before what is decoded
   config.lm.tokens = 16  # decoded in a call, by each stream
+
+  config.voting = ml_collections.ConfigDict()
+  config.voting.questions = 2_000
+  config.voting.answers = 5
+  config.voting.samples = 256  # drawn of each question before
+  config.voting.budgets = 64
+  config.voting.largest = 67  # of the budgets, in mean samples a question
+  config.voting.batch_fraction = 0.05
+  config.voting.seeds = 32
+
+  config.sign_flip = ml_collections.ConfigDict()
+  config.sign_flip.pairs = 40_000
+  config.sign_flip.draws = 10_000
+  config.sign_flip.peer_draws = 200  # of SciPy, whose time is per draw
 
   config.offline = ml_collections.ConfigDict()
   config.offline.num_seeds = 3

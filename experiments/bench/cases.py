@@ -16,7 +16,9 @@ from lib.io import models
 from lib.lm import generate, sampling
 from lib.nn import mlp
 from lib.rl import batches
+from lib.stats import hypotheses
 from lib.train import devices
+from lib.voting import allocation, paths, policies, sources
 
 
 class Case(NamedTuple):
@@ -139,6 +141,66 @@ def language_model(kind: str, config: ml_collections.ConfigDict) -> Case:
   return Case(fn, (params, state), count * streams, 1, 'token', work, traffic)
 
 
+def voting(config: ml_collections.ConfigDict) -> Case:
+  """The default policy on drawn answers: paths of votes, scores, allocation, error at each budget.
+
+  Args:
+    config: its `voting` has the sizes.
+
+  Returns:
+    A function of answers (S, Q, T), to errors (S, budgets); its work is counted in samples handed
+    out up to the largest budget.
+  """
+  sizes = config.voting
+  right = jnp.arange(sizes.answers) == 0
+
+  def one(answers: chex.Array) -> chex.Array:
+    votes = paths.vote_paths(answers, sizes.answers)
+    samples = allocation.run_index(
+      policies.blend(votes), voting_budgets(config), init=2, batch=voting_batch(config)
+    )
+    errors = paths.error_paths(answers, jnp.broadcast_to(right, (sizes.questions, sizes.answers)))
+    return jax.vmap(lambda n: paths.pick(errors, n).mean())(samples)
+
+  p = jax.jit(sources.gap_questions, static_argnums=(1, 2))(
+    jax.random.key(0), sizes.questions, sizes.answers
+  )
+  draw = jax.jit(jax.vmap(lambda key: sources.draw_answers(key, p, sizes.samples)))
+  answers = draw(jax.random.split(jax.random.key(1), sizes.seeds))
+  work = float(sizes.seeds * max(voting_budgets(config)))
+  return Case(jax.vmap(one), (answers,), 1, sizes.seeds, 'run', work)
+
+
+def voting_budgets(config: ml_collections.ConfigDict) -> tuple[int, ...]:
+  """The budgets of `voting`, from 4 samples a question on."""
+  sizes = config.voting
+  means = np.linspace(4, sizes.largest, sizes.budgets)
+  return tuple(round(x * sizes.questions) for x in means)
+
+
+def voting_batch(config: ml_collections.ConfigDict) -> int:
+  """Questions that get a sample in one round of `voting`."""
+  return max(1, int(config.voting.batch_fraction * config.voting.questions))
+
+
+def sign_flip(config: ml_collections.ConfigDict) -> Case:
+  """A permutation test of paired differences, each pair a cluster of its own.
+
+  Args:
+    config: its `sign_flip` has the number of `pairs` and of `draws`.
+
+  Returns:
+    A function of (key, differences); its work is counted in signs.
+  """
+  sizes = config.sign_flip
+  d = jnp.asarray(np.random.default_rng(0).standard_normal(sizes.pairs) + 0.01, jnp.float32)
+  fn = lambda key, d: hypotheses.sign_flip_test(
+    key, d, jnp.arange(sizes.pairs), sizes.pairs, sizes.draws
+  )
+  work = float(sizes.pairs * sizes.draws)
+  return Case(fn, (jax.random.key(0), d), sizes.draws, 1, 'draw', work)
+
+
 @functools.cache
 def _model(source: str, dtype: str, int8: bool) -> models.Model:
   return models.load(source, jnp.dtype(dtype), stacked=False, int8=int8)
@@ -165,6 +227,8 @@ def _default_updates(method_name: str, config: ml_collections.ConfigDict) -> Cas
 
 CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
   'mlp_gradient': mlp_gradient,
+  'voting': voting,
+  'sign_flip': sign_flip,
   **{
     f'lm_{kind}': functools.partial(language_model, kind)
     for kind in ('prefill', 'decode_1', 'decode_32')

@@ -41,7 +41,8 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   for pair in config.ratios:
     if len(pair) != 2 or not set(pair) <= set(config.cases):
       raise ValueError(f'config.ratios: {pair} are not two of config.cases.')
-  for section, names in (('', POSITIVE), ('mlp.', config.mlp), ('offline.', config.offline)):
+  sections = ('mlp', 'voting', 'sign_flip', 'offline')
+  for section, names in (('', POSITIVE), *((f'{name}.', config[name]) for name in sections)):
     values = config[section[:-1]] if section else config
     for name in names:
       numbers = values[name]
@@ -72,6 +73,12 @@ def measure(run, _) -> None:
       peer_tasks[other] = peers.transformers_lm(name.removeprefix('lm_'), config, cases[name])
       cases[other] = cases[name]._replace(fn=None, args=())
       config_ratios.append((name, other))
+  for name in [name for name in names if config.host_peers and name in peers.HOST]:
+    other, make = peers.HOST[name]
+    ours, peer_tasks[other] = cases[name], make(config, cases[name])
+    done = round(ours.updates * peer_tasks[other].work * ours.seeds / ours.work)
+    cases[other] = Case(None, (), done, 1, ours.unit)
+    config_ratios.append((name, other))
   console.say(f'compiling {", ".join(cases)}')
   tasks = {
     'matmul': yardsticks.matmul(config.matmul_size),

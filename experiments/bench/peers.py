@@ -8,6 +8,7 @@ import sys
 import jax
 import ml_collections
 import numpy as np
+from scipy import special, stats
 
 from experiments.bench import cases, yardsticks
 from lib.io import models
@@ -108,3 +109,89 @@ def transformers_lm(kind: str, config: ml_collections.ConfigDict, ours: cases.Ca
     return ()
 
   return yardsticks.Task(call, ours.work)
+
+
+def numpy_voting(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsticks.Task:
+  """The same policy on one seed's answers as a loop over rounds, in NumPy and SciPy.
+
+  Args:
+    config: as `cases.voting`.
+    ours: our case, whose answers it takes.
+
+  Returns:
+    A task whose work is that of one seed.
+  """
+  answers = np.asarray(ours.args[0][0])
+  budgets, batch = cases.voting_budgets(config), cases.voting_batch(config)
+  assert ours.work is not None
+  return yardsticks.Task(
+    lambda: voting_loop(answers, config.voting.answers, budgets, 2, batch), ours.work / ours.seeds
+  )
+
+
+def voting_loop(
+  answers: np.ndarray, num_answers: int, budgets: tuple[int, ...], init: int, batch: int
+) -> np.ndarray:
+  """Errors (budgets,) of `policies.blend` with rounds, where 0 is right; answers (Q, T)."""
+  num_questions = len(answers)
+  row = np.arange(num_questions)
+  counts = np.zeros((num_questions, num_answers), np.int64)
+  samples = np.zeros(num_questions, np.int64)
+
+  def draw(chosen: np.ndarray) -> None:
+    counts[chosen, answers[chosen, samples[chosen]]] += 1
+    samples[chosen] += 1
+
+  def error(extra: np.ndarray) -> float:
+    final = counts.copy()
+    final[extra, answers[extra, samples[extra]]] += 1
+    leads = final == final.max(1, keepdims=True)
+    return float((1 - leads[:, 0] / leads.sum(1)).mean())
+
+  for _ in range(init):
+    draw(row)
+  spent, errors = init * num_questions, []
+  waiting = sorted(budgets)
+  while waiting:
+    top = np.partition(counts, num_answers - 2, axis=1)
+    a, b, n = top[:, -1], top[:, -2], samples
+    log_u = np.log(special.betainc(a + 1.0, b + 1.0, 0.5))
+    log_r = special.gammaln(a + b + 2) - special.gammaln(a + 1) - special.gammaln(b + 1)
+    log_r = log_r - (a + b) * np.log(2)
+    score = log_u + 2 * (log_u - log_r + 0.5 * np.log((a + b + 2) / (n + 2)))
+    score[samples == answers.shape[1]] = -np.inf
+    order = np.lexsort((row, samples, -score))
+    while waiting and waiting[0] <= spent + batch:
+      errors.append(error(order[: waiting.pop(0) - spent]))
+    draw(order[:batch])
+    spent += batch
+  return np.array(errors)
+
+
+def scipy_sign_flip(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsticks.Task:
+  """The same test by SciPy's permutation_test, with fewer draws.
+
+  Args:
+    config: as `cases.sign_flip`.
+    ours: our case, whose differences it takes.
+
+  Returns:
+    A task whose work is that of its own draws.
+  """
+  sizes = config.sign_flip
+  d = np.asarray(ours.args[1])
+
+  def call():
+    return stats.permutation_test(
+      (d,), np.sum, permutation_type='samples', n_resamples=sizes.peer_draws, batch=20,
+      vectorized=True, rng=np.random.default_rng(0), alternative='greater',
+    ).pvalue  # fmt: skip
+
+  return yardsticks.Task(call, float(sizes.pairs * sizes.peer_draws))
+
+
+# Beside which of our cases each runs, what it makes the task of, and how many seeds it takes.
+HOST = {
+  'voting': ('numpy_voting', numpy_voting),
+  'sign_flip': ('scipy_sign_flip', scipy_sign_flip),
+}

@@ -8,6 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from lib.voting import allocation, confidence, paths, policies, stopping, theory
 
@@ -119,6 +120,20 @@ def stopping_rules(
   return rules
 
 
+@functools.partial(jax.jit, static_argnames=('caps', 'thresholds', 'deltas', 'windows'))
+def stopped(
+  answers: chex.Array,
+  votes: paths.Votes,
+  caps: Sequence[int],
+  thresholds: Sequence[float],
+  deltas: Sequence[float],
+  windows: Sequence[int],
+) -> list[list[chex.Array]]:
+  """Samples (S, Q) by cap, then rule in the order of `stopping_rules`: one program for all."""
+  stops = [rule(answers, votes) for rule in stopping_rules(thresholds, deltas, windows).values()]
+  return [[allocation.run_stopping(rows, cap) for rows in stops] for cap in caps]
+
+
 def dirichlet_stops(
   answers: chex.Array, num_answers: int, cap: int, level: float, num_draws: int, seed: int
 ) -> np.ndarray:
@@ -131,7 +146,7 @@ def dirichlet_stops(
   states, inverse = np.unique(tops.reshape(-1, tops.shape[-1]), axis=0, return_inverse=True)
   # The leader beats each answer alone with a known probability: all together with at most the
   # least of them, and with at least what the union bound leaves. Few states are open between.
-  doubt = np.exp(_log_uncertainty(states[:, :1], states[:, 1:]))
+  doubt = special.betainc(states[:, :1] + 1, states[:, 1:] + 1, 0.5)
   stops = 1 - doubt.sum(1) >= level
   open_states = np.flatnonzero(~stops & (1 - doubt[:, 0] >= level))
   blocks = -(-len(open_states) // _BLOCK)
@@ -144,6 +159,5 @@ def dirichlet_stops(
 
 _BLOCK = 512  # states at once
 _dirichlet = jax.jit(confidence.dirichlet_confidence, static_argnums=2)
-_log_uncertainty = jax.jit(confidence.beta_log_uncertainty)
 
 stop = jax.jit(allocation.run_stopping, static_argnums=1)

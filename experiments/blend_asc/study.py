@@ -64,9 +64,9 @@ def run(this: app.Run, made: dict[str, sources.Source]) -> None:
   sections, found = [], {}
   for name, source in made.items():
     path = kept / f'{name}.json'
-    if path.is_file():
+    try:
       curves = json.loads(path.read_bytes())
-    else:
+    except (FileNotFoundError, ValueError):  # not run yet, or damaged
       curves = simulate(config, name, source)
       files.write_json(path, curves)
     curves = _arrays(curves)
@@ -157,10 +157,11 @@ def _draw(keys, p, right, max_samples: int):
 
 def _stopped(config: Any, answers, votes: paths.Votes, num_answers: int):
   """Names of stopping rules with their samples (S, Q)."""
-  made = rules.stopping_rules(config.thresholds, config.deltas, config.windows)
-  for cap in config.caps:
-    for label, rule in made.items():
-      yield f'{label}, cap {cap}', rules.stop(rule(answers, votes), cap)
+  levels = tuple(config.thresholds), tuple(config.deltas), tuple(config.windows)
+  samples = rules.stopped(answers, votes, tuple(config.caps), *levels)
+  for cap, row in zip(config.caps, samples, strict=True):
+    for label, found in zip(rules.stopping_rules(*levels), row, strict=True):
+      yield f'{label}, cap {cap}', found
     for level in config.dirichlet_thresholds if cap == min(config.caps) else ():
       stops = rules.dirichlet_stops(
         answers, num_answers, cap, level, config.dirichlet_draws, config.seed
@@ -214,7 +215,8 @@ def summarise(config: Any, name: str, curves: dict[str, Any]) -> dict[str, list[
       groups['Scaling exponents'].append(
         tables.row(policy, 'exponent', law, **sizes, better='lower', source=name)
       )
-  return groups
+  # Where self-consistency's curve does not reach the error there is no ratio.
+  return {title: [r for r in group if np.isfinite(r['mean'])] for title, group in groups.items()}
 
 
 def claims(config: Any, curves: dict[str, Any]) -> list[str]:
@@ -233,9 +235,10 @@ def claims(config: Any, curves: dict[str, Any]) -> list[str]:
         marks.append(
           f'WORSE at {x} by {-interval.mean:.4f} [{-interval.high:.4f}, {-interval.low:.4f}]'
         )
-    gains = (theirs - mine).mean(0) / theirs.mean(0)
+    some = theirs.any(0)  # where it errs at all
+    gain = (1 - mine.mean(0)[some] / theirs.mean(0)[some]).sum() / max(some.sum(), 1)
     verdict = '; '.join(marks) or 'never worse'
-    lines.append(f'- {config.default} against {policy}: {verdict}; mean gain {gains.mean():.1%}')
+    lines.append(f'- {config.default} against {policy}: {verdict}; mean gain {gain:.1%}')
   for label, got in curves['stopping'].items():
     interval = intervals.paired_interval(got['error'], got['blend_error'])
     compared += 1

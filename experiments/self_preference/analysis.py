@@ -58,26 +58,24 @@ def of_pairs(config: Any, pairs: cells.Pairs, names: Sequence[str], source: str)
 
 def overall(config: Any, chosen: cells.Pairs, source: str) -> list[tables.Row]:
   """Means over all harmful pairs; the interval is over items."""
-  d, same, one = chosen.s_judge - chosen.s_proxy, chosen.same == 1, np.ones(len(chosen.same))
+  d, one = chosen.s_judge - chosen.s_proxy, np.ones(len(chosen.same))
+  same, other, known = chosen.same == 1, chosen.same == 0, chosen.same >= 0
   measured = {
-    'pairs': None,
     'raw': (chosen.s_judge, one),
     'excess': (d, one),
     'mass_removed': (chosen.s_judge - d, chosen.s_judge),
-    'same_error_share': (same, one),
+    'same_error_share': (same, known),
     'same_error_excess': (d * same, same),
-    'other_error_excess': (d * ~same, ~same),
+    'other_error_excess': (d * other, other),
   }
   rows = []
   for name, parts in measured.items():
-    if parts is None:
-      interval = intervals.Interval(len(d), *_NONE, 'count')
-    elif not np.any(parts[1]):
-      continue
-    else:
-      parts = [np.asarray(part, np.float64) for part in parts]
-      interval = cells.ratio_interval(*parts, chosen.example, config.num_draws, config.seed)
-    rows.append(_row('all', name, interval, len(d), source))
+    if np.any(parts[1]):
+      numerator, denominator = (np.asarray(part, np.float64) for part in parts)
+      interval = cells.ratio_interval(
+        numerator, denominator, chosen.example, config.num_draws, config.seed
+      )
+      rows.append(_row('all', name, interval, len(d), source))
   return rows
 
 
@@ -86,7 +84,7 @@ _DECISIONS = {
   'paper': 'paper_p',
   't': 't_p',
   't_negative': 't_p_less',
-  'flip': 'flip_p',
+  'sign_flip': 'flip_p',
   'same_error_t': 'filtered_p',
   'recommended': 'best_p',
   'recommended_two_sided': 'best_p_two',
@@ -108,7 +106,7 @@ def _by_judge(chosen, of, keys, judges, source, config) -> list[tables.Row]:
       interval = cells.ratio_interval(value, one, mine.example, config.num_draws, config.seed)
       rows.append(_row(judge, name, interval, n, source))
     for name, key_ in (
-      ('paper_p', 'paper_p'), ('flip_p', 'flip_p'), ('flip_p_two_sided', 'flip_p_two'),
+      ('paper_p', 'paper_p'), ('sign_flip_p', 'flip_p'), ('sign_flip_p_two_sided', 'flip_p_two'),
       ('correlation', 'correlation'), ('d_z', 'dz'),
     ):  # fmt: skip
       rows.append(_row(judge, name, _number(of[key_][i]), n, source))

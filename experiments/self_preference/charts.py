@@ -7,9 +7,7 @@ from matplotlib import figure
 
 from lib.stats import intervals
 
-_COLORS = {
-  'raw': 'C7', 'paper': 'C3', 'same-error t': 'C0', 'recommended': 'black',
-}  # fmt: skip
+_COLORS = {'raw': 'C7', 'paper': 'C3', 'same-error t': 'C0', 'recommended': 'black'}
 
 
 def power(
@@ -32,7 +30,11 @@ def power(
       for name, values in curves.items():
         found = [intervals.mean_interval(x) for x in values.T]
         color = _COLORS[name]
-        axis.plot(bonuses, [x.mean for x in found], color=color, label=name, marker='.')
+        style = '--' if name == 'raw' else '-'  # drawn over what it may hide
+        axis.plot(
+          bonuses, [x.mean for x in found], style, color=color, label=name, marker='.',
+          zorder=3 if name == 'raw' else 2,
+        )  # fmt: skip
         axis.fill_between(
           bonuses, [x.low for x in found], [x.high for x in found], color=color, alpha=0.15,
           linewidth=0,
@@ -115,11 +117,19 @@ def calibration(
         means - [interval.low for interval in found.values()],
         [interval.high for interval in found.values()] - means,
       ])  # fmt: skip
-      axis.bar(x, means, 0.36, yerr=ends, color=f'C{i}', label=f'{count} proxies', capsize=2)
+      axis.bar(
+        x,
+        means,
+        0.36,
+        yerr=ends,
+        color=f'C{i}',
+        label='1 proxy' if count == 1 else f'{count} proxies',
+        capsize=2,
+      )
     axis.axhline(alpha, color='black', linewidth=0.8, linestyle=':')
     axis.set(title=f'bonus {bonus:g}' + (' (null)' if bonus == 0 else ''))
-    axis.set_xticks(np.arange(len(found)), [name.replace(', ', ',\n') for name in found])
-    axis.tick_params(axis='x', rotation=40)
+    axis.set_xticks(np.arange(len(found)), list(found))
+    axis.tick_params(axis='x', labelsize=9)
   axes[0].set(ylabel='rejected at the level')
   handles = axes[0].get_legend_handles_labels()
   drawing.legend(*handles, loc='outside lower center', ncols=len(proxies), frameon=False)

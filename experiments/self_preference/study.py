@@ -18,7 +18,14 @@ signs, and give the mean with a bootstrap interval over items. Two reasons. A ju
 its own mistake votes for it whoever wrote it, and a proxy with a *different* mistake is believed
 less: the excess over such proxies is not self-preference, as the identity-blind judges show. And
 pairs of one item share a vote, so that a t test on concatenated pairs is too sure, as the
-calibration shows."""
+calibration shows.
+
+A cell is significant at the level of the config. `raw` asks whether the judge votes for its own
+wrong answer rather than for the right one; `paper` is the published decision, t and
+Kolmogorov–Smirnov both; `t` is the one-sided t test of concatenated pairs, `sign flip` the same
+excess by item, both of all harmful pairs; `same error t` is t on pairs with the same error.
+Intervals of shares are Wilson's over cells, which share items and are not independent; those of
+means are bootstraps over items."""
 
 
 class Prepared(NamedTuple):
@@ -117,8 +124,11 @@ def published(config: Any) -> tuple[list[tables.Row], list[str]]:
     '51 % of its findings; its unit is not public. Shares have Wilson intervals over judges.'
   )
   return rows + totals, [
-    '## Published rows, recomputed', text, tables.table(totals), '\n'.join([head, *lines]),
-  ]  # fmt: skip
+    '## Published rows, recomputed',
+    text,
+    tables.table(_without(totals)),
+    '\n'.join([head, *lines]),
+  ]
 
 
 def on_digits(this: app.Run) -> tuple[list[tables.Row], list[str]]:
