@@ -48,6 +48,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.voting.largest = 67  # of the budgets, in mean samples a question
   config.voting.batch_fraction = 0.05
   config.voting.seeds = 32
+  config.voting.peer_apart = False  # whether NumPy's loop runs each budget by itself
 
   config.sign_flip = ml_collections.ConfigDict()
   config.sign_flip.pairs = 40_000

@@ -46,7 +46,7 @@ def prepare(config: ml_collections.ConfigDict) -> None:
     values = config[section[:-1]] if section else config
     for name in names:
       numbers = values[name]
-      if name != 'agent' and np.any(np.asarray(numbers) <= 0):
+      if name not in ('agent', 'peer_apart') and np.any(np.asarray(numbers) <= 0):
         raise ValueError(f'config.{section}{name} must be positive, got {numbers}.')
   if not config.min_seconds >= 0:
     raise ValueError(f'config.min_seconds must be zero or more, got {config.min_seconds}.')

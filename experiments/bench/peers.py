@@ -123,10 +123,13 @@ def numpy_voting(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsti
   """
   answers = np.asarray(ours.args[0][0])
   budgets, batch = cases.voting_budgets(config), cases.voting_batch(config)
+  runs = [(budget,) for budget in budgets] if config.voting.peer_apart else [budgets]
   assert ours.work is not None
-  return yardsticks.Task(
-    lambda: voting_loop(answers, config.voting.answers, budgets, 2, batch), ours.work / ours.seeds
-  )
+
+  def call():
+    return [voting_loop(answers, config.voting.answers, run, 2, batch) for run in runs]
+
+  return yardsticks.Task(call, ours.work / ours.seeds)
 
 
 def voting_loop(
