@@ -268,6 +268,11 @@ def positions(config: Any, games: vote_records.GamePairs, names: Sequence[str], 
   """What a judge's verdicts owe to the order of answers, by judge: rows."""
   rows = []
   harmful = games.category == categories.HARMFUL
+  average = cells.from_games(games).s_judge
+  agree = [
+    np.asarray(votes.swap_consistent(probs[:, 0], probs[:, 1]))
+    for probs in (games.judge_games, games.proxy_games)
+  ]
   for judge in np.unique(games.judge):
     mine = games.judge == judge
     both = np.concatenate([games.judge_games[mine], games.proxy_games[mine]])
@@ -278,14 +283,14 @@ def positions(config: Any, games: vote_records.GamePairs, names: Sequence[str], 
     )
     p_a = both[:, :, 0].mean(axis=1)
     p_b = both[:, :, 1].mean(axis=1)
-    consistent = np.asarray(votes.swap_consistent(both[:, 0], both[:, 1]))
+    consistent = np.concatenate([of[mine] for of in agree])
     measured = {'p_A': p_a, 'p_T': both[:, :, 2].mean(axis=1), 'swap_consistent': consistent}
     for name, value in measured.items():
       rows.append(_row(names[judge], name, interval(value, example, one), len(both), source))
     # A judge that knows positions alone votes half of what it gives to A and B together.
     chosen = mine & harmful
     if chosen.any():
-      own = np.asarray(votes.position_average(*np.moveaxis(games.judge_games[chosen], 1, 0)))
+      own = average[chosen]
       flat = float((p_a.mean() + p_b.mean()) / 2)
       ones = np.ones(int(chosen.sum()))
       first = games.judge_games[chosen][:, 0, 0]

@@ -17,6 +17,7 @@ LEVELS = {
   '(J, R)': ('judge', 'reference'),
   'J': ('judge',),
 }
+_BLOCK, _SMALLEST = 8, 256  # cells at once, and their least size: few programs are compiled
 Policy = Callable[[Any], Any]
 
 
@@ -86,22 +87,26 @@ def split(pairs: Pairs, columns: Sequence[str]) -> tuple[np.ndarray, list[np.nda
 def evaluate(
   pairs: Pairs, rows: Sequence[np.ndarray], num_draws: int, seed: int
 ) -> dict[str, np.ndarray]:
-  """Tests of each cell (cells,), by name; see `_evaluate`. Cells have one shape, with a mask."""
+  """Tests of each cell (cells,), by name; see `_evaluate`."""
   if not rows:
     raise ValueError('There is no harmful item: nobody failed where a reference was right.')
-  width = generate.bucket(max(map(len, rows)))
-  own, other = np.zeros((2, len(rows), width), np.float32)
-  item = np.zeros((len(rows), width), np.int32)
-  keep, same = np.zeros((2, len(rows), width), bool)
+  padded = -(-len(rows) // _BLOCK) * _BLOCK
+  width = generate.bucket(max(map(len, rows)), _SMALLEST)
+  own, other = np.zeros((2, padded, width), np.float32)
+  item = np.zeros((padded, width), np.int32)
+  keep, same = np.zeros((2, padded, width), bool)
   for i, cell in enumerate(rows):
     at = slice(len(cell))
     own[i, at], other[i, at], keep[i, at] = pairs.s_judge[cell], pairs.s_proxy[cell], True
     item[i, at] = np.unique(pairs.example[cell], return_inverse=True)[1]
     same[i, at] = pairs.same[cell] == 1
-  num_items = generate.bucket(int(item.max()) + 1)
-  keys = jax.random.split(jax.random.key(seed), len(rows))
-  found = _evaluate((keys, own, other, item, keep, same), num_items, num_draws)
-  return jax.tree.map(np.asarray, found)
+  num_items = generate.bucket(int(item.max()) + 1, _SMALLEST)
+  cells = (jax.random.split(jax.random.key(seed), padded), own, other, item, keep, same)
+  blocks = []
+  for first in range(0, padded, _BLOCK):
+    block = [column[first : first + _BLOCK] for column in cells]
+    blocks.append(jax.device_get(_evaluate(block, num_items, num_draws)))
+  return {name: np.concatenate([b[name] for b in blocks])[: len(rows)] for name in blocks[0]}
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -144,7 +149,7 @@ def _evaluate(cells, num_items: int, num_draws: int) -> dict[str, Any]:
 
 def averaged_p(pairs: Pairs, rows: Sequence[np.ndarray]) -> np.ndarray:
   """One-sided p-values of t, with one pair an item: its votes averaged over proxies."""
-  width = generate.bucket(max(map(len, rows)))
+  width = generate.bucket(max(map(len, rows)), _SMALLEST)
   d = np.zeros((len(rows), width), np.float32)
   keep = np.zeros((len(rows), width), bool)
   for i, cell in enumerate(rows):

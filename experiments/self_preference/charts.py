@@ -52,24 +52,28 @@ def power(
 
 
 def cells(judges: Sequence[str], of: Mapping[str, np.ndarray]) -> figure.Figure:
-  """Original, corrected and recommended self-preference of each judge."""
-  drawing = figure.Figure(figsize=(7, 1.3 + 0.42 * len(judges)), layout='constrained')
-  axis = drawing.subplots()
+  """Original self-preference of each judge; and, on a scale of their own, what is left of it."""
+  drawing = figure.Figure(figsize=(9, 1.4 + 0.32 * len(judges)), layout='constrained')
+  left, right = drawing.subplots(1, 2, sharey=True)
   y = np.arange(len(judges))
-  axis.axvline(0, color='black', linewidth=0.8)
-  kinds = (('raw', 'C7', 'raw $s_J$'), ('excess', 'C3', 'excess, all pairs'))
-  for offset, (name, color, label) in zip((-0.25, 0.0), kinds, strict=True):
-    axis.barh(y + offset, of[name], 0.22, color=color, label=label)
+  left.barh(y, of['raw'], 0.6, color='C7')
+  left.axvline(0.5, color='black', linewidth=0.8, linestyle=':')
+  left.set(yticks=y, yticklabels=judges, xlabel='raw self-preference $s_J$')
+  right.axvline(0, color='black', linewidth=0.8)
+  right.barh(y, of['excess'], 0.6, color='C3', alpha=0.7, label='excess, all pairs')
   known = of['items'] > 0
   best = of['best'][known]
   ends = np.abs(np.nan_to_num([best - of['best_low'][known], of['best_high'][known] - best]))
-  axis.errorbar(
-    best, y[known] + 0.25, xerr=ends, fmt='o', color='black', capsize=3,
-    label='recommended: same error, by item',
+  right.errorbar(
+    best, y[known], xerr=ends, fmt='o', color='black', capsize=3,
+    label='same error, by item (recommended)',
   )  # fmt: skip
-  axis.set(yticks=y, yticklabels=judges, xlabel='self-preference on harmful items')
-  axis.invert_yaxis()
-  drawing.legend(loc='outside lower center', ncols=3, frameon=False)
+  right.set(xlabel='excess $s_J - s_K$')
+  right.locator_params(axis='x', nbins=5)
+  left.invert_yaxis()
+  drawing.legend(
+    *right.get_legend_handles_labels(), loc='outside lower center', ncols=2, frameon=False
+  )
   return drawing
 
 
@@ -82,6 +86,7 @@ def entropy(gaps: np.ndarray) -> figure.Figure:
     ends = np.array([gaps[:, 0].min(), gaps[:, 0].max()])
     axis.plot(ends, np.polyval(np.polyfit(*gaps.T, 1), ends), color='black', linewidth=1)
   axis.axvline(0, color='black', linewidth=0.8, linestyle=':')
+  axis.locator_params(axis='x', nbins=5)
   axis.set(xlabel='entropy, harmful less legitimate (bits)', ylabel='raw self-preference $s_J$')
   return drawing
 
@@ -95,7 +100,7 @@ def positions(judges: Sequence[str], first: np.ndarray, consistent: np.ndarray) 
   axis.bar(x + 0.19, consistent, 0.36, color='C2', label='same verdict in both orders')
   axis.axhline(0.5, color='black', linewidth=0.8, linestyle=':')
   axis.set(xticks=x, ylim=(0, 1))
-  axis.set_xticklabels(judges, rotation=30, ha='right')
+  axis.set_xticklabels(judges, rotation=30, ha='right', rotation_mode='anchor')
   drawing.legend(loc='outside upper center', ncols=2, frameon=False)
   return drawing
 

@@ -66,9 +66,12 @@ def check(config: Any) -> None:
       raise ValueError(f'config.lm.authors.{name}.shots: there are {len(config.shots)} examples.')
     if author.drop < 0:
       raise ValueError(f'config.lm.authors.{name}.drop must not be negative, got {author.drop}.')
-  for part in ('{question}', '{a}', '{b}'):
-    if part not in config.question:
-      raise ValueError(f'config.lm.question must have {part}.')
+  try:
+    shown = config.question.format(question='<q>', a='<a>', b='<b>')
+  except (LookupError, ValueError) as error:
+    raise ValueError(f'config.lm.question: {error!r}') from error
+  if not all(part in shown for part in ('<q>', '<a>', '<b>')):
+    raise ValueError('config.lm.question must have {question}, {a} and {b}.')
   if len(config.spellings) != votes.NUM_LABELS:
     raise ValueError('config.lm.spellings must be those of A, B and T.')
 

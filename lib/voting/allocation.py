@@ -7,6 +7,7 @@ The question of the largest score is sampled next; ties go to the one with fewer
 the one that comes first.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import chex
@@ -86,23 +87,48 @@ def run_index(
   if batch == 1:
     return _run_greedy(scores, budgets, init)
 
-  def step(samples, size):
-    chosen = _top(paths.pick(scores, samples), samples, size, length - 1)
-    return samples + chosen
+  # None but the best `rounds * batch` can come up within so many rounds: each round takes at most
+  # `batch` of those ahead, and leaves the others where they are.
+  rounds = max(1, math.isqrt(num_questions // batch))
+  width = min(rounds * batch, num_questions)
+  small = jnp.int16 if max(length, num_questions) < 2**15 else jnp.int32
+  flat = scores.reshape(-1)
 
-  def scan(samples, _):
-    return step(samples, batch), samples.astype(jnp.int16 if length < 2**15 else jnp.int32)
+  def step(samples, size, front):
+    # `front` has ascending indices of questions, and `num_questions` where there are no more.
+    now = flat.at[front * length + samples].get(mode='clip')
+    left = jnp.where(front < num_questions, samples, length - 1)
+    return samples + _top(now, left, size, length - 1)
 
+  def block(samples, _):
+    best = _top(paths.pick(scores, samples), samples, width, length - 1)
+    front = jnp.flatnonzero(best, size=width, fill_value=num_questions)
+
+    def one(here, _):
+      return step(here, batch, front), here.astype(small)
+
+    here, trace = jax.lax.scan(one, samples[front], None, length=rounds)
+    kept = samples.astype(small), front.astype(small), trace
+    return samples.at[front].set(here, mode='drop'), kept
+
+  everyone = jnp.arange(num_questions)
   start = jnp.full(num_questions, init, jnp.int32)
   largest = max(budgets)
-  rounds = -(-(largest - init * num_questions) // batch)
+  needed = -(-(largest - init * num_questions) // batch)
   if largest > (num_questions - batch + 1) * (length - 1):
-    rounds += length - 1 - init  # rounds may be short once few questions have samples left
-  _, trace = jax.lax.scan(scan, start, None, length=rounds + 1)
-  ends = jnp.asarray(budgets, jnp.int32)
-  spent = trace.sum(-1, dtype=jnp.int32)
-  last = jnp.searchsorted(spent, ends, side='right') - 1
-  return jax.vmap(step)(trace[last].astype(jnp.int32), ends - spent[last])
+    needed += length - 1 - init  # rounds may be short once few questions have samples left
+  _, kept = jax.lax.scan(block, start, None, length=needed // rounds + 1)
+  before, fronts, trace = jax.tree.map(lambda leaf: leaf.astype(jnp.int32), kept)
+  counted = jnp.where(fronts[:, None] < num_questions, trace, 0).sum(-1)
+  spent = (before.sum(-1, keepdims=True) + counted - counted[:, :1]).reshape(-1)
+
+  def finish(budget):
+    last = jnp.searchsorted(spent, budget, side='right') - 1
+    at, turn = last // rounds, last % rounds
+    samples = before[at].at[fronts[at]].set(trace[at, turn], mode='drop')
+    return step(samples, budget - spent[last], everyone)
+
+  return jax.vmap(finish)(jnp.asarray(budgets, jnp.int32))
 
 
 def run_stopping(stops: chex.Array, cap: int) -> chex.Array:

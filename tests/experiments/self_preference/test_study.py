@@ -15,6 +15,7 @@ from configs.self_preference import records as records_config
 from experiments.self_preference import cells, lm, study
 from lib.io import models, questions
 from lib.judging import categories
+from lib.lm import text
 from lib.train import app, signals
 from tests.lib.lm import toys
 
@@ -39,8 +40,10 @@ TINY_LM = (
   config.lm.tasks = {'sums1': 3, 'products': 3}
   config.lm.spellings = (('A',), ('B',), ('T',))
   config.lm.authors.drop1.drop = 1
-  del config.lm.authors.drop2, config.lm.authors.drop4
+  for name in ('teacher', 'hasty', 'drop2', 'drop4'):
+    del config.lm.authors[name]
   config.lm.batch_size = 4
+  config.lm.question = '{question} {a} {b}'
   return config
 """
 )
@@ -72,6 +75,12 @@ def model():
   return models.Model(ARCH, toys.params_of(ARCH), Letters())
 
 
+def complete(arch, params, prompts, decode, **options):
+  """Answers in place of a model's: a number that follows from the prompt."""
+  del arch, params, decode, options
+  return [[text.Completion(str(sum(prompt) % 7 + 2), [], [], True)] for prompt in prompts]
+
+
 def vote(example, target, game, p, **more):
   base = {'example_id': example, 'judge': 'j', 'reference': 'r', 'proxy': target, 'game': game}
   own, other = p, 0.9 - p
@@ -85,8 +94,8 @@ class RunTest(chex.TestCase):
     self.directory = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
     self.say = self.enter_context(mock.patch('lib.train.console.say'))
 
-  def go(self, text, prepare=study.prepare):
-    (self.directory / 'tiny.py').write_text(text)
+  def go(self, config, prepare=study.prepare):
+    (self.directory / 'tiny.py').write_text(config)
     argv = ['self_preference', f'--config={self.directory}/tiny.py']
     return app.main([*argv, f'--workdir={self.directory}/run'], prepare, study.run)
 
@@ -125,13 +134,15 @@ class RunTest(chex.TestCase):
       return real(arch, params, tokens, positions, ids)
 
     killed = []
+    answering = self.enter_context(mock.patch.object(text, 'complete', side_effect=complete))
     self.enter_context(mock.patch.object(lm, '_verdicts', spied))
     self.assertEqual(self.go(TINY_LM, prepare), 128 + 15)
     (votes,) = (self.directory / 'run' / 'votes').glob('*.jsonl')
     with open(votes, 'ab') as stream:
       stream.write(b'{"key": "unfin')
-    with mock.patch('lib.lm.text.complete', side_effect=AssertionError):
-      self.assertEqual(self.go(TINY_LM, prepare), 0)
+    asked = answering.call_count
+    self.assertEqual(self.go(TINY_LM, prepare), 0)
+    self.assertEqual((asked, answering.call_count), (3, 3))
     files = sorted((self.directory / 'run' / 'votes').glob('*.jsonl'))
     kept = [json.loads(line)['key'] for file in files for line in file.read_text().splitlines()]
     self.assertLen(kept, sum(map(len, seen)))
@@ -164,8 +175,8 @@ class RunTest(chex.TestCase):
     path = self.directory / 'votes.jsonl'
     if content:
       path.write_text(content)
-    text = RECORDS.replace('PATH', '' if content == '' else str(path))
-    self.assertEqual(self.go(text), 2)
+    config = RECORDS.replace('PATH', '' if content == '' else str(path))
+    self.assertEqual(self.go(config), 2)
     self.assertIn(message, self.say.call_args.args[0])
     self.assertFalse((self.directory / 'run').exists())
 
@@ -240,6 +251,7 @@ class CheckTest(parameterized.TestCase):
     ({'dtype': 'float8'}, 'dtype'),
     ({'tasks': {'chess': 3}}, "'chess'"),
     ({'question': 'Which?'}, 'question'),
+    ({'question': '{question}{a}{b}{c}'}, 'question'),
     ({'batch_size': 0}, 'batch_size'),
     ({'authors': {'plain': {'shots': 3}}}, 'plain.shots'),
     ({'authors': {'plain': {'drop': -1}}}, 'plain.drop'),
@@ -254,4 +266,4 @@ class CheckTest(parameterized.TestCase):
   def test_labels_are_single_tokens(self):
     config = lm_config.get_config().lm
     with self.assertRaisesRegex(ValueError, "' A' is no single token"):
-      lm.label_ids(config, model())
+      lm.label_ids(config, models.Model(ARCH, None, Letters()))
