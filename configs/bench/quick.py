@@ -52,6 +52,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.sign_flip = ml_collections.ConfigDict()
   config.sign_flip.pairs = 40_000
+  config.sign_flip.pairs_per_item = 5  # of the clustered case
   config.sign_flip.draws = 10_000
   config.sign_flip.peer_draws = 200  # of SciPy, whose time is per draw
 

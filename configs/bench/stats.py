@@ -18,8 +18,9 @@ from configs.bench import quick
 def get_config() -> ml_collections.ConfigDict:
   """2,000 questions, 64 budgets, 32 seeds; 10,000 draws over 40,000 pairs."""
   config = quick.get_config()
-  config.cases = ('voting', 'sign_flip')
+  config.cases = ('voting', 'sign_flip', 'sign_flip_clustered')
   config.ratios = ()
   config.host_peers = True
+  config.cpu_devices = 2  # over which the seeds are spread
   config.rounds = 3
   return config

@@ -148,16 +148,17 @@ def voting(config: ml_collections.ConfigDict) -> Case:
     config: its `voting` has the sizes.
 
   Returns:
-    A function of answers (S, Q, T), to errors (S, budgets); its work is counted in samples handed
-    out up to the largest budget.
+    A function of answers (S, Q, T), seeds spread over the devices, to errors (S, budgets); its work
+    is counted in samples handed out up to the largest budget.
   """
   sizes = config.voting
   right = jnp.arange(sizes.answers) == 0
 
   def one(answers: chex.Array) -> chex.Array:
     votes = paths.vote_paths(answers, sizes.answers)
+    scores = policies.blend(votes, max_votes=sizes.samples)
     samples = allocation.run_index(
-      policies.blend(votes), voting_budgets(config), init=2, batch=voting_batch(config)
+      scores, voting_budgets(config), init=2, batch=voting_batch(config)
     )
     errors = paths.error_paths(answers, jnp.broadcast_to(right, (sizes.questions, sizes.answers)))
     return jax.vmap(lambda n: paths.pick(errors, n).mean())(samples)
@@ -167,6 +168,7 @@ def voting(config: ml_collections.ConfigDict) -> Case:
   )
   draw = jax.jit(jax.vmap(lambda key: sources.draw_answers(key, p, sizes.samples)))
   answers = draw(jax.random.split(jax.random.key(1), sizes.seeds))
+  answers = devices.place(answers, devices.mesh(sizes.seeds), 'seed')
   work = float(sizes.seeds * max(voting_budgets(config)))
   return Case(jax.vmap(one), (answers,), 1, sizes.seeds, 'run', work)
 
@@ -183,21 +185,22 @@ def voting_batch(config: ml_collections.ConfigDict) -> int:
   return max(1, int(config.voting.batch_fraction * config.voting.questions))
 
 
-def sign_flip(config: ml_collections.ConfigDict) -> Case:
-  """A permutation test of paired differences, each pair a cluster of its own.
+def sign_flip(clustered: bool, config: ml_collections.ConfigDict) -> Case:
+  """A permutation test of paired differences.
 
   Args:
-    config: its `sign_flip` has the number of `pairs` and of `draws`.
+    clustered: whether the pairs of an item are one cluster; else each pair is its own.
+    config: its `sign_flip` has the number of `pairs`, of `pairs_per_item` and of `draws`.
 
   Returns:
     A function of (key, differences); its work is counted in signs.
   """
   sizes = config.sign_flip
   d = jnp.asarray(np.random.default_rng(0).standard_normal(sizes.pairs) + 0.01, jnp.float32)
-  fn = lambda key, d: hypotheses.sign_flip_test(
-    key, d, jnp.arange(sizes.pairs), sizes.pairs, sizes.draws
-  )
-  work = float(sizes.pairs * sizes.draws)
+  clusters = jnp.arange(sizes.pairs) // (sizes.pairs_per_item if clustered else 1)
+  num_clusters = int(clusters[-1]) + 1
+  fn = lambda key, d: hypotheses.sign_flip_test(key, d, clusters, num_clusters, sizes.draws)
+  work = float(num_clusters * sizes.draws)
   return Case(fn, (jax.random.key(0), d), sizes.draws, 1, 'draw', work)
 
 
@@ -228,7 +231,8 @@ def _default_updates(method_name: str, config: ml_collections.ConfigDict) -> Cas
 CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
   'mlp_gradient': mlp_gradient,
   'voting': voting,
-  'sign_flip': sign_flip,
+  'sign_flip': functools.partial(sign_flip, False),
+  'sign_flip_clustered': functools.partial(sign_flip, True),
   **{
     f'lm_{kind}': functools.partial(language_model, kind)
     for kind in ('prefill', 'decode_1', 'decode_32')

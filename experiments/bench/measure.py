@@ -73,8 +73,8 @@ def measure(run, _) -> None:
       peer_tasks[other] = peers.transformers_lm(name.removeprefix('lm_'), config, cases[name])
       cases[other] = cases[name]._replace(fn=None, args=())
       config_ratios.append((name, other))
-  for name in [name for name in names if config.host_peers and name in peers.HOST]:
-    other, make = peers.HOST[name]
+  beside = {n: peers.HOST[n] for n in names if config.host_peers and n in peers.HOST}
+  for name, (other, make, _) in beside.items():
     ours, peer_tasks[other] = cases[name], make(config, cases[name])
     done = round(ours.updates * peer_tasks[other].work * ours.seeds / ours.work)
     cases[other] = Case(None, (), done, 1, ours.unit)
@@ -90,6 +90,8 @@ def measure(run, _) -> None:
       if n not in peer_tasks
     },
   }
+  for name, (other, _, check) in beside.items():
+    check(config, jax.device_get(tasks[name].call()), tasks[other].call())
   rounds = []
   with contextlib.closing(progress.Progress('bench', 'round')) as show:
     show(0, config.rounds)

@@ -1,9 +1,12 @@
 """Public implementations, run beside ours from a checkout of their own; none of it is copied."""
 
+import functools
 import importlib
 import importlib.util
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -127,7 +130,8 @@ def numpy_voting(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsti
   assert ours.work is not None
 
   def call():
-    return [voting_loop(answers, config.voting.answers, run, 2, batch) for run in runs]
+    found = [voting_loop(answers, config.voting.answers, run, 2, batch) for run in runs]
+    return np.concatenate(found)
 
   return yardsticks.Task(call, ours.work / ours.seeds)
 
@@ -151,38 +155,53 @@ def voting_loop(
     leads = final == final.max(1, keepdims=True)
     return float((1 - leads[:, 0] / leads.sum(1)).mean())
 
-  for _ in range(init):
-    draw(row)
-  spent, errors = init * num_questions, []
-  waiting = sorted(budgets)
-  while waiting:
-    top = np.partition(counts, num_answers - 2, axis=1)
-    a, b, n = top[:, -1], top[:, -2], samples
+  def score(asked: np.ndarray) -> np.ndarray:
+    top = np.partition(counts[asked], num_answers - 2, axis=1)
+    a, b, n = top[:, -1], top[:, -2], samples[asked]
     log_u = np.log(special.betainc(a + 1.0, b + 1.0, 0.5))
     log_r = special.gammaln(a + b + 2) - special.gammaln(a + 1) - special.gammaln(b + 1)
     log_r = log_r - (a + b) * np.log(2)
-    score = log_u + 2 * (log_u - log_r + 0.5 * np.log((a + b + 2) / (n + 2)))
-    score[samples == answers.shape[1]] = -np.inf
-    order = np.lexsort((row, samples, -score))
+    found = log_u + 2 * (log_u - log_r + 0.5 * np.log((a + b + 2) / (n + 2)))
+    return np.where(n == answers.shape[1], -np.inf, found)
+
+  for _ in range(init):
+    draw(row)
+  scores = score(row)
+  spent, errors = init * num_questions, []
+  waiting = sorted(budgets)
+  while waiting:
+    order = np.lexsort((row, samples, -scores))
     while waiting and waiting[0] <= spent + batch:
       errors.append(error(order[: waiting.pop(0) - spent]))
-    draw(order[:batch])
+    chosen = order[:batch]
+    draw(chosen)
+    scores[chosen] = score(chosen)  # the others are what they were
     spent += batch
   return np.array(errors)
 
 
-def scipy_sign_flip(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsticks.Task:
+def check_voting(config: ml_collections.ConfigDict, ours: np.ndarray, theirs: np.ndarray) -> None:
+  """Asserts that our first seed's errors are the loop's, but for a question at float32 ties."""
+  np.testing.assert_allclose(ours[0], theirs, rtol=0, atol=1 / config.voting.questions)
+
+
+def scipy_sign_flip(
+  config: ml_collections.ConfigDict, ours: cases.Case, clustered: bool = False
+) -> yardsticks.Task:
   """The same test by SciPy's permutation_test, with fewer draws.
 
   Args:
     config: as `cases.sign_flip`.
     ours: our case, whose differences it takes.
+    clustered: whether it flips the sums of items.
 
   Returns:
     A task whose work is that of its own draws.
   """
   sizes = config.sign_flip
   d = np.asarray(ours.args[1])
+  if clustered:
+    d = np.add.reduceat(d, np.arange(0, sizes.pairs, sizes.pairs_per_item))
 
   def call():
     return stats.permutation_test(
@@ -190,11 +209,40 @@ def scipy_sign_flip(config: ml_collections.ConfigDict, ours: cases.Case) -> yard
       vectorized=True, rng=np.random.default_rng(0), alternative='greater',
     ).pvalue  # fmt: skip
 
-  return yardsticks.Task(call, float(sizes.pairs * sizes.peer_draws))
+  return yardsticks.Task(call, float(len(d) * sizes.peer_draws))
 
 
-# Beside which of our cases each runs, what it makes the task of, and how many seeds it takes.
+def check_sign_flip(config: ml_collections.ConfigDict, ours, theirs: float) -> None:
+  """Asserts that two p-values against a positive sum agree within five Monte Carlo errors."""
+  sizes = config.sign_flip
+  draws = np.array([sizes.draws, sizes.peer_draws])
+  counts = (np.array([float(ours.p_greater), theirs]) * (1 + draws)).sum()
+  p = counts / (2 + draws).sum()  # strictly between 0 and 1
+  allowed = 5 * np.sqrt(p * (1 - p) * (1 / draws).sum()) + (1 / draws).sum()
+  np.testing.assert_allclose(ours.p_greater, theirs, rtol=0, atol=allowed)
+
+
+class Host(NamedTuple):
+  """What runs on NumPy or SciPy beside one of our cases.
+
+  Attributes:
+    name: of the task.
+    make: makes it of the config and our case.
+    check: asserts of the config and of what both calls return that they agree.
+  """
+
+  name: str
+  make: Callable[[ml_collections.ConfigDict, cases.Case], yardsticks.Task]
+  check: Callable[[ml_collections.ConfigDict, Any, Any], None]
+
+
+# By our case.
 HOST = {
-  'voting': ('numpy_voting', numpy_voting),
-  'sign_flip': ('scipy_sign_flip', scipy_sign_flip),
+  'voting': Host('numpy_voting', numpy_voting, check_voting),
+  'sign_flip': Host('scipy_sign_flip', scipy_sign_flip, check_sign_flip),
+  'sign_flip_clustered': Host(
+    'scipy_sign_flip_clustered',
+    functools.partial(scipy_sign_flip, clustered=True),
+    check_sign_flip,
+  ),
 }

@@ -87,15 +87,15 @@ def run_index(
   if batch == 1:
     return _run_greedy(scores, budgets, init)
 
-  # None but the best `rounds * batch` can come up within so many rounds: each round takes at most
-  # `batch` of those ahead, and leaves the others where they are.
+  # Within so many rounds none but the best `rounds * batch` can be chosen: a round takes at most
+  # `batch` of those ahead of another, and the rest of them stay ahead.
   rounds = max(1, math.isqrt(num_questions // batch))
   width = min(rounds * batch, num_questions)
   small = jnp.int16 if max(length, num_questions) < 2**15 else jnp.int32
   flat = scores.reshape(-1)
 
   def step(samples, size, front):
-    # `front` has ascending indices of questions, and `num_questions` where there are no more.
+    # `front` has indices of questions in ascending order, then `num_questions` as padding.
     now = flat.at[front * length + samples].get(mode='clip')
     left = jnp.where(front < num_questions, samples, length - 1)
     return samples + _top(now, left, size, length - 1)

@@ -45,7 +45,7 @@ def plugin_margin(votes: Votes) -> chex.Array:
   return -confidence.plugin_information(votes.first, votes.second, votes.total)
 
 
-def blend(votes: Votes, exponent: float = 2.0) -> chex.Array:
+def blend(votes: Votes, exponent: float = 2.0, max_votes: int | None = None) -> chex.Array:
   """Blend-ASC of this library: the error to be gained for one sample.
 
     s = log u + k (log u - log R + log √((a + b + 2)/(n + 2)))
@@ -69,12 +69,22 @@ def blend(votes: Votes, exponent: float = 2.0) -> chex.Array:
   Args:
     votes: summary of the votes.
     exponent: k >= 0.
+    max_votes: the largest number of votes, all of them whole, that `votes` may hold for one answer.
+      Where it is given, u and R are computed once for all such votes, and then looked up: far
+      faster along the paths of many questions.
 
   Returns:
     Scores, larger first.
   """
-  log_u = confidence.beta_log_uncertainty(votes.first, votes.second)
-  cost = log_u - confidence.ppr_log_ratio(votes.first, votes.second) + 0.5 * _log_share(votes)
+  pair = votes.first, votes.second
+  if max_votes is None:
+    log_u, log_r = confidence.beta_log_uncertainty(*pair), confidence.ppr_log_ratio(*pair)
+  else:
+    a, b = jnp.meshgrid(*2 * [jnp.arange(max_votes + 1)], indexing='ij')
+    both = jnp.stack([confidence.beta_log_uncertainty(a, b), confidence.ppr_log_ratio(a, b)], -1)
+    found = both.at[pair].get(mode='clip')
+    log_u, log_r = found[..., 0], found[..., 1]
+  cost = log_u - log_r + 0.5 * _log_share(votes)
   return log_u + exponent * cost
 
 

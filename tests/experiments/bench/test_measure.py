@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
 
-from configs.bench import pql, quick
-from experiments.bench import cases, measure
+from configs.bench import pql, quick, stats
+from experiments.bench import cases, measure, peers
 from lib.train import app
 
 
 class PrepareTest(parameterized.TestCase):
-  @parameterized.parameters(quick, pql)
+  @parameterized.parameters(quick, pql, stats)
   def test_every_config_passes(self, module):
     measure.prepare(module.get_config())
 
@@ -33,6 +33,7 @@ class PrepareTest(parameterized.TestCase):
     ({'ratios': (('pql_update', 'iql_update'),)}, r'config\.ratios: .*iql_update'),
     ({'peer': '/nowhere'}, r"config\.peer: no checkout .*'/nowhere'"),
     ({'mlp': {'hidden': (8, 0)}}, r'config\.mlp\.hidden'),
+    ({'voting': {'largest': 0}}, r'config\.voting\.largest must be positive'),
     ({'offline': {'updates': 0}}, r'config\.offline\.updates'),
     ({'offline': {'agent': {'q_aggregation': 'max'}}}, r"config\.offline\.agent: .*'max'"),
     ({'offline': {'agent': {'pde': {'form': 'jacobi'}}}}, r"config\.offline\.agent: .*'jacobi'"),
@@ -110,3 +111,27 @@ class MeasureTest(chex.TestCase):
     for text in (report, printed.getvalue()):
       self.assertIn('updates per s', text)
       self.assertIn('square', text)
+
+  def test_peers_of_the_host_run_beside_our_cases_once_they_agree(self):
+    config = quick.get_config()
+    config.update({'cases': ('sign_flip',), 'ratios': (), 'host_peers': True, 'rounds': 2})
+    config.update({'min_seconds': 0.0, 'matmul_size': 8, 'triad_elements': 8})
+    config.sign_flip.update({'pairs': 60, 'draws': 300, 'peer_draws': 50})
+    run = mock.Mock(config=config)
+    with (
+      mock.patch.object(measure.report, 'write_results') as write,
+      mock.patch.object(measure.report, 'write_report'),
+      contextlib.redirect_stdout(io.StringIO()),
+    ):
+      measure.measure(run, None)
+      rows = {(row['method'], row['metric']) for row in write.call_args[0][1]}
+      self.assertIn(('sign_flip', 'time_over_scipy_sign_flip'), rows)
+      self.assertIn(('scipy_sign_flip', 'draws_per_s'), rows)
+      wrong = peers.HOST['sign_flip']._replace(
+        make=lambda config, ours: peers.yardsticks.Task(lambda: 0.99, ours.work)
+      )
+      with (
+        mock.patch.dict(peers.HOST, {'sign_flip': wrong}),
+        self.assertRaisesRegex(AssertionError, '0.99'),
+      ):
+        measure.measure(run, None)

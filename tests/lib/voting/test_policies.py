@@ -144,6 +144,11 @@ class ScoresTest(chex.TestCase):
     np.testing.assert_allclose(at['ppr'], 0, rtol=0, atol=1e-6)
     self.assertTrue((np.diff(at['blend 2']) < 0).all())
 
+  def test_blend_by_table_is_the_blend(self):
+    votes = drawn_paths()
+    found = jax.jit(functools.partial(policies.blend, max_votes=T))(votes)
+    np.testing.assert_allclose(found, tables()['paths']['blend 2'], rtol=1e-6, atol=1e-6)
+
   def test_blend_tends_to_mills_ratio(self):
     score, log_u = (tables()['close'][name] for name in ('blend 2', 'asc'))
     mills = stats.norm.logsf(Z) - stats.norm.logpdf(Z)
