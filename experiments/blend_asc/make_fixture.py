@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from experiments.blend_asc import pools
-from lib.io import files, models
+from lib.io import files, models, questions
 
 PATH = pathlib.Path('tests/experiments/blend_asc/fixtures/smollm2_pool.json')
 COUNTS = {'sums1': 4, 'sums2': 4, 'products': 4, 'left': 6, 'chain_sum': 3, 'leg_counting': 3}
@@ -14,7 +14,7 @@ DRAW = pools.Draw(samples=64, max_tokens=4)
 def main() -> None:
   """Asks SmolLM2-135M-Instruct, and writes questions, answers and distributions of first digits."""
   model = models.load(stacked=False)
-  items = pools.make_items(COUNTS, seed=0)
+  items = questions.make(COUNTS, seed=0)
   digits, mass = pools.digit_distributions(model, items)
   rows = pools.draw_pool(model, items, DRAW)
   lines = lambda values: '[\n' + ',\n'.join(json.dumps(value) for value in values) + '\n]'

@@ -6,7 +6,7 @@ import json
 import pathlib
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,9 +14,9 @@ import numpy as np
 
 from lib.io import files, json_objects, models, questions
 from lib.lm import generate, sampling, score, text
+from lib.voting import answers
 
 PREFIX = 'The answer is '  # how an answer begins, so that a number comes next; none below zero
-_NUMBER = re.compile('(?<![0-9])-?[0-9]+(?:,[0-9]{3})*')
 _KEPT = re.compile('(-?[0-9]+)?')  # an answer in the file
 _SMALLEST = 64  # tokens to which shorter prompts are padded, so that few programs are compiled
 
@@ -37,18 +37,6 @@ class Draw(NamedTuple):
   max_tokens: int = 3
   seed: int = 0
   prefix: str = PREFIX
-
-
-def make_items(counts: Mapping[str, int], seed: int) -> list[questions.Question]:
-  """Makes so many questions of each task of `questions.TASKS`.
-
-  Raises:
-    ValueError: if there is no such task, or it has not so many questions.
-  """
-  for task in counts:
-    if task not in questions.TASKS:
-      raise ValueError(f'There is no task {task!r}; there are {", ".join(questions.TASKS)}.')
-  return [item for task, count in counts.items() for item in questions.TASKS[task](seed, count)]
 
 
 def halves(
@@ -136,12 +124,6 @@ def prompt(model: models.Model, item: questions.Question, prefix: str) -> list[i
   return model.tokenizer.encode_chat(messages) + model.tokenizer.encode(prefix)
 
 
-def first_integer(answer: str) -> str:
-  """The first integer of a text, or '': that of '$1,200.' is '1200', that of '3.5' is '3'."""
-  match = _NUMBER.search(answer)
-  return match.group().replace(',', '') if match else ''
-
-
 def write(path: pathlib.Path, rows: Sequence[Sequence[str]]) -> None:
   """Keeps answers, a text for each question."""
   with files.replacing(path) as stream:
@@ -226,7 +208,7 @@ def _digits(arch, params, tokens, positions, spellings):
 
 def _answers(model: models.Model, tokens: np.ndarray, counts: np.ndarray) -> list[str]:
   own = (row[:count] for row, count in zip(tokens.tolist(), counts.tolist(), strict=True))
-  return [first_integer(model.tokenizer.decode(row)) for row in own]
+  return [answers.first_integer(model.tokenizer.decode(row)) or '' for row in own]
 
 
 def _digest(model, items, prompts, draw: Draw) -> str:

@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 
 from experiments.blend_asc import pools
-from lib.io import answer_pools, models
+from lib.io import answer_pools, models, questions
 from lib.train import console, signals
 from lib.voting import answers, sources
 
@@ -99,7 +99,7 @@ def _smollm2(name: str, spec: Any, config: Any) -> Source:
     raise ValueError(f'config.source.{name}.part must be 0 or 1, got {spec.part}.')
   if config.dtype not in models.DTYPES:
     raise ValueError(f'config.dtype must be one of {", ".join(models.DTYPES)}: {config.dtype!r}')
-  items = pools.halves(pools.make_items(spec.tasks, spec.seed))[spec.part]
+  items = pools.halves(questions.make(spec.tasks, spec.seed))[spec.part]
   if not items:
     raise ValueError(f'config.source.{name}.tasks has no question in part {spec.part}.')
   model = models.load(config.model, models.DTYPES[config.dtype], stacked=False)

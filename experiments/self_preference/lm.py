@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.blend_asc import pools
 from lib.io import files, json_objects, jsonl, models, questions, vote_records
 from lib.judging import categories, votes
 from lib.lm import generate, score, text, transformer
 from lib.train import console, signals
+from lib.voting import answers as voting_answers
 
 GOLD = 'gold'  # the reference that is always right
 _FIELDS = {'key': str, 'A': float, 'B': float, 'T': float, 'mass': float}
@@ -83,7 +83,7 @@ def load(config: Any) -> models.Model:
     if author.drop >= model.arch.num_layers:
       raise ValueError(f'config.lm.authors.{name}.drop: there are {model.arch.num_layers} blocks.')
   label_ids(config, model)
-  pools.make_items(config.tasks, config.seed)
+  questions.make(config.tasks, config.seed)
   return model
 
 
@@ -104,7 +104,7 @@ def label_ids(config: Any, model: models.Model) -> np.ndarray:
 
 def collect(config: Any, model: models.Model, workdir: pathlib.Path) -> Collected:
   """Lets all authors answer and judge; what the workdir holds is not asked again."""
-  items = pools.make_items(config.tasks, config.seed)
+  items = questions.make(config.tasks, config.seed)
   given = {}
   for name in config.authors:
     given[name] = answers(config, model, name, items, workdir / 'answers' / f'{name}.json')
@@ -158,7 +158,7 @@ def answers(
     arch, params, prompts, model.tokenizer.decode, max_tokens=config.answer_tokens,
     stop_tokens=model.tokenizer.eos, batch_size=config.batch_size,
   )  # fmt: skip
-  found = [pools.first_integer(completion.text) for (completion,) in completions]
+  found = [voting_answers.first_integer(completion.text) or '' for (completion,) in completions]
   files.write_json(path, {'answers': found})
   return found
 

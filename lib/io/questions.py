@@ -9,7 +9,7 @@ import importlib.util
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,3 +168,15 @@ TASKS: dict[str, Callable[[int, int], list[Question]]] = {
   'left': word_problems,
   **{task: functools.partial(reasoning_gym, task) for task in REASONING_GYM},
 }
+
+
+def make(counts: Mapping[str, int], seed: int) -> list[Question]:
+  """Makes so many questions of each task of TASKS.
+
+  Raises:
+    ValueError: if there is no such task, or it has not so many questions.
+  """
+  for task in counts:
+    if task not in TASKS:
+      raise ValueError(f'There is no task {task!r}; there are {", ".join(TASKS)}.')
+  return [item for task, count in counts.items() for item in TASKS[task](seed, count)]

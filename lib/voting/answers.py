@@ -25,6 +25,8 @@ _MAX_ZEROS = 1000  # that a plain decimal is padded with; beyond it stands an ex
 _MAX_DIGITS = 1000  # of the parts of a fraction
 _MAX_UNIT = 40  # characters
 
+_INTEGER = re.compile('(?<![0-9])-?[0-9]+(?:,[0-9]{3})*')
+
 _SPELLINGS = {
   '\u2212': '-', '\u2013': '-', '\ufe63': '-', '\uff0d': '-', '\u2044': '/', '\u2215': '/',
   '\u00a0': ' ', '\u2009': ' ', '\u202f': ' ', '\u00b2': '^2', '\u00b3': '^3', '\u00ba': '\u00b0',
@@ -223,6 +225,16 @@ def last_number(text: str) -> str | None:
   for match in _IN_TEXT.finditer(text.translate(_TABLE)):
     last = match[0]
   return number(last) or number(last.rpartition(',')[2])  # such as '1,2', which are two numbers
+
+
+def first_integer(text: str) -> str | None:
+  """The first integer of a text, for short completions: of '$1,200.' '1200', of '3.5' '3'.
+
+  Returns:
+    The integer without commas, or None where there is none.
+  """
+  match = _INTEGER.search(text)
+  return match.group().replace(',', '') if match else None
 
 
 def math_answer(text: str) -> str | None:

@@ -164,16 +164,16 @@ class DigitsTest(chex.TestCase):
 class FirstIntegerTest(parameterized.TestCase):
   @parameterized.parameters(
     ('14.', '14'), (' is 7 apples of 9', '7'), ('-3', '-3'), ('$1,200.', '1200'), ('3.5', '3'),
-    ('8-5', '8'), ('1,20', '1'), ('none', ''), ('', ''), ('٣', ''), ('x' * 99 + '5', '5'),
+    ('8-5', '8'), ('1,20', '1'), ('none', None), ('', None), ('٣', None), ('x' * 99 + '5', '5'),
   )  # fmt: skip
   def test_examples(self, text, expected):
-    self.assertEqual(pools.first_integer(text), expected)
-    self.assertIn(pools.first_integer(expected), (expected,))
+    self.assertEqual(answers.first_integer(text), expected)
+    self.assertEqual(answers.first_integer(expected or ''), expected)
 
 
 class ItemsTest(parameterized.TestCase):
   def test_halves_share_no_question_and_have_all_tasks_alike(self):
-    items = pools.make_items({'sums1': 10, 'left': 7}, seed=1)
+    items = questions.make({'sums1': 10, 'left': 7}, seed=1)
     validation, test = pools.halves(items)
     self.assertCountEqual([*validation, *test], items)
     self.assertEqual(collections.Counter(q.task for q in validation), {'sums1': 5, 'left': 4})
@@ -181,7 +181,7 @@ class ItemsTest(parameterized.TestCase):
 
   def test_refuses_a_task_that_is_none(self):
     with self.assertRaisesRegex(ValueError, "'tea'"):
-      pools.make_items({'tea': 1}, seed=0)
+      questions.make({'tea': 1}, seed=0)
 
 
 class FixtureTest(parameterized.TestCase):
@@ -197,7 +197,7 @@ class FixtureTest(parameterized.TestCase):
   def test_its_questions_are_made_from_its_seed(self):
     counts = collections.Counter(item.task for item in self.items)
     own = {task: count for task, count in counts.items() if task not in questions.REASONING_GYM}
-    made = pools.make_items(own, seed=0)
+    made = questions.make(own, seed=0)
     self.assertEqual(made, [item for item in self.items if item.task in own])
 
   def test_counts_of_first_digits_follow_the_exact_distributions(self):
