@@ -14,7 +14,8 @@ from tests.lib.pooling.toys import BETA, CONTEXTS, LOGITS, WEIGHTS, K, N, exact
 
 LOGP = CONTEXTS[0, 0, 0]
 FUNCTIONS = np.random.default_rng(1).normal(size=(3, K))
-VALUES = hnp.arrays(np.float64, (N, K), elements=st.floats(-5, 5, allow_subnormal=False))
+# In thousandths: a constant that is added must not swallow them.
+VALUES = hnp.arrays(np.float64, (N, K), elements=st.integers(-5_000, 5_000).map(lambda i: i / 1000))
 
 basis_of = exact(profiles.orthonormal_basis)
 project = exact(profiles.project)

@@ -32,9 +32,9 @@ SCORES = make_scores()
 
 def loop(scores, budget, init, batch):
   """What the docstring says, a question at a time."""
-  samples = np.full(Q, init)
+  samples = np.full(len(scores), init)
   while samples.sum() < budget:
-    left = [q for q in range(Q) if samples[q] < T]
+    left = [q for q in range(len(scores)) if samples[q] < T]
     left.sort(key=lambda q: (-scores[q, samples[q]], samples[q], q))
     samples[left[: min(batch, budget - samples.sum())]] += 1
   return samples
@@ -63,6 +63,16 @@ class AllocationTest(chex.TestCase):
     # Which the loop fulfils by its making:
     np.testing.assert_array_equal(found.sum(-1), np.tile(budgets_of(init), (S, 1)))
     self.assertEqual((found.min(), found.max()), (init, T))
+
+  def test_index_agrees_with_a_loop_where_batches_are_small(self):
+    # Rounds are then run on the best questions alone, some at a time; the last ones are short.
+    scores = np.concatenate(SCORES.reshape(2, 7, Q, T + 1), axis=1)
+    scores = np.concatenate([scores, scores[:, ::-1]], axis=1)  # (7, 24, T + 1)
+    budgets = (48, 49, 54, 80, 121, 150, 170, 185, 189, 190, 191, 192)
+    run = lambda scores: allocation.run_index(scores, budgets, init=2, batch=2)
+    found = jax.jit(jax.vmap(run))(scores)
+    expected = [[loop(rows, budget, 2, 2) for budget in budgets] for rows in scores]
+    np.testing.assert_array_equal(found, expected)
 
   @parameterized.parameters((0, 1), (1, 4))
   def test_policy_agrees_with_index(self, init, batch):
