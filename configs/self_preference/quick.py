@@ -2,7 +2,7 @@ r"""Published rows, judges that cannot know themselves, and the tests' calibrati
 
   python -m experiments.self_preference.main --config=configs/self_preference/quick.py
 
-2 CPU cores of an AMD EPYC, beside other jobs: 4 minutes. 15 of 32 published judges stay
+2 CPU cores of an AMD EPYC: 1 min 25 s. 15 of 32 published judges stay
 significant; judges that cannot know themselves have an excess of +0.171, and of 0 where errors are
 the same.
 """
