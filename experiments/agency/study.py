@@ -16,15 +16,12 @@ POSITIVE += ('answer_tokens',)
 def prepare(config: ml_collections.ConfigDict) -> models.Model:
   """Checks the config, then loads the model."""
   check(config)
-  return models.load(config.model, models.DTYPES[config.dtype])
+  return models.load(config.model, models.dtype(config.dtype))
 
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError that names the first bad field."""
-  if config.dtype not in models.DTYPES:
-    raise ValueError(
-      f'config.dtype must be one of {", ".join(models.DTYPES)}, got {config.dtype!r}.'
-    )
+  models.dtype(config.dtype)
   for name in POSITIVE:
     if not config[name] > 0:
       raise ValueError(f'config.{name} must be positive, got {config[name]}.')

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import pathlib
 import re
 import zlib
@@ -126,8 +125,7 @@ def prompt(model: models.Model, item: questions.Question, prefix: str) -> list[i
 
 def write(path: pathlib.Path, rows: Sequence[Sequence[str]]) -> None:
   """Keeps answers, a text for each question."""
-  with files.replacing(path) as stream:
-    stream.write(json.dumps({'answers': [','.join(row) for row in rows]}, indent=1).encode())
+  files.write_json(path, {'answers': [','.join(row) for row in rows]})
 
 
 def read(path: pathlib.Path) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import chex
 import jax
@@ -34,16 +33,6 @@ SCHEDULES: dict[str, Callable[[chex.Array], chex.Array]] = {
 
 # The oracle knows the margins; it bounds what a fixed allocation can do.
 POLICIES = (*SCORES, 'lookahead', *SCHEDULES, 'oracle_fixed')
-
-
-class Seeds(NamedTuple):
-  """What a run needs, with an axis of seeds: answers (S, Q, T); and of the limiting answer, the
-  aligned questions' and the correct one, errors after n samples (S, Q, T + 1); rates (S, Q)."""
-
-  answers: chex.Array
-  votes: paths.Votes
-  errors: dict[str, chex.Array]
-  rates: chex.Array
 
 
 @functools.partial(jax.jit, static_argnames=('name', 'budgets', 'init', 'batch'))
@@ -81,14 +70,14 @@ def allocate(
 
 
 @functools.partial(jax.jit, static_argnames=('init', 'batch', 'max_budget'))
-def match(votes: paths.Votes, budgets: chex.Array, init: int, batch: int, max_budget: int):
-  """Samples (S, Q) of the blend at a budget (S,) of each seed's own, what a stopping rule took."""
+def match(scores: chex.Array, budgets: chex.Array, init: int, batch: int, max_budget: int):
+  """Samples (S, Q) by scores at a budget (S,) of each seed's own, what a stopping rule took."""
 
-  def one(votes: paths.Votes, budget: chex.Array) -> chex.Array:
-    run = functools.partial(allocation.run_policy, policies.blend(votes), lambda score, _: score)
+  def one(scores: chex.Array, budget: chex.Array) -> chex.Array:
+    run = functools.partial(allocation.run_policy, scores, lambda score, _: score)
     return run(budget, max_budget, init=init, batch=batch)
 
-  return jax.vmap(one)(votes, budgets)
+  return jax.vmap(one)(scores, budgets)
 
 
 @jax.jit
@@ -161,3 +150,4 @@ _BLOCK = 512  # states at once
 _dirichlet = jax.jit(confidence.dirichlet_confidence, static_argnums=2)
 
 stop = jax.jit(allocation.run_stopping, static_argnums=1)
+blend = jax.jit(policies.blend)

@@ -94,15 +94,14 @@ def _forest(name: str, spec: Any, config: Any) -> Source:
 
 def _smollm2(name: str, spec: Any, config: Any) -> Source:
   """A pool of SmolLM2's answers, drawn now or read where an earlier run kept it."""
-  # In a tuple, layers decode faster on a CPU.
   if spec.part not in (0, 1):
     raise ValueError(f'config.source.{name}.part must be 0 or 1, got {spec.part}.')
-  if config.dtype not in models.DTYPES:
-    raise ValueError(f'config.dtype must be one of {", ".join(models.DTYPES)}: {config.dtype!r}')
+  dtype = models.dtype(config.dtype)
   items = pools.halves(questions.make(spec.tasks, spec.seed))[spec.part]
   if not items:
     raise ValueError(f'config.source.{name}.tasks has no question in part {spec.part}.')
-  model = models.load(config.model, models.DTYPES[config.dtype], stacked=False)
+  # In a tuple, layers decode faster on a CPU.
+  model = models.load(config.model, dtype, stacked=False)
   draw = pools.Draw(spec.samples, spec.temperature, spec.max_tokens, spec.seed)
   pools.check(model, items, draw)
 

@@ -61,7 +61,7 @@ def run(this: app.Run, made: dict[str, sources.Source]) -> None:
   kept = this.workdir / 'curves'
   kept.mkdir(exist_ok=True)
   rows: list[tables.Row] = []
-  sections, found = [], {}
+  sections = []
   for name, source in made.items():
     path = kept / f'{name}.json'
     try:
@@ -70,7 +70,6 @@ def run(this: app.Run, made: dict[str, sources.Source]) -> None:
       curves = simulate(config, name, source)
       files.write_json(path, curves)
     curves = _arrays(curves)
-    found[name] = curves
     more = summarise(config, name, curves)
     rows += [row for group in more.values() for row in group]
     drawing = charts.errors(config.budgets, curves['errors']['mode'], curves['sc'], config.default)
@@ -78,7 +77,7 @@ def run(this: app.Run, made: dict[str, sources.Source]) -> None:
     sections += [f'## {name}', curves['facts'], f'![](figures/{name}.png)']
     for title, group in more.items():
       if group:
-        sections += [f'### {title}', tables.table([_without(row, 'source') for row in group])]
+        sections += [f'### {title}', tables.table(group, omit=('source',))]
     sections += ['### Claims', *claims(config, curves)]
   report.write_results(this, rows)
   intro = (
@@ -134,10 +133,10 @@ def _simulate(config: Any, batch: Sequence[sources.Questions], first: int) -> di
     samples = rules.allocate(policy, votes, rates, budgets, config.init, size)
     for kind, path in errors.items():
       out['errors'][kind][policy] = np.asarray(rules.pick(path, samples))
+  scores, limit = rules.blend(votes), config.max_samples * num_questions
   for label, samples in _stopped(config, answers, votes, num_answers):
     spent = jnp.maximum(samples.sum(-1), config.init * num_questions)
-    limit = config.max_samples * num_questions
-    alike = rules.match(votes, spent, config.init, size, limit)
+    alike = rules.match(scores, spent, config.init, size, limit)
     out['stopping'][label] = {
       'samples': np.asarray(samples.mean(-1)),
       'error': np.asarray(rules.pick(errors['mode'], samples)),
@@ -281,7 +280,3 @@ def _arrays(value: Any) -> Any:
   if isinstance(value, dict):
     return {key: _arrays(item) for key, item in value.items()}
   return value if isinstance(value, str) else np.asarray(value)
-
-
-def _without(row: tables.Row, key: str) -> tables.Row:
-  return {name: value for name, value in row.items() if name != key}

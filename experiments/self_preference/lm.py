@@ -48,9 +48,7 @@ class Collected(NamedTuple):
 
 def check(config: Any) -> None:
   """Raises a ValueError that names the first bad field."""
-  if config.dtype not in models.DTYPES:
-    known = ', '.join(models.DTYPES)
-    raise ValueError(f'config.lm.dtype must be one of {known}, got {config.dtype!r}.')
+  models.dtype(config.dtype, 'config.lm.dtype')
   for name in ('batch_size', 'answer_tokens'):
     if not config[name] > 0:
       raise ValueError(f'config.lm.{name} must be positive, got {config[name]}.')
@@ -78,7 +76,7 @@ def check(config: Any) -> None:
 
 def load(config: Any) -> models.Model:
   """Loads the model and checks what needs it: depths, and that labels are single tokens."""
-  model = models.load(config.model, models.DTYPES[config.dtype])
+  model = models.load(config.model, models.dtype(config.dtype))
   for name, author in config.authors.items():
     if author.drop >= model.arch.num_layers:
       raise ValueError(f'config.lm.authors.{name}.drop: there are {model.arch.num_layers} blocks.')

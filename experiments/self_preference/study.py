@@ -126,7 +126,7 @@ def published(config: Any) -> tuple[list[tables.Row], list[str]]:
   return rows + totals, [
     '## Published rows, recomputed',
     text,
-    tables.table(_without(totals)),
+    _table(totals),
     '\n'.join([head, *lines]),
   ]
 
@@ -200,9 +200,9 @@ def on_digits(this: app.Run) -> tuple[list[tables.Row], list[str]]:
   found = analysis.of_pairs(config, first, names, 'digits')
   more, tables_of = _show(this, found, 'digits')
   rows = headline + planted + more
-  planted_text = ['### With a planted bonus', tables.table(_without(planted))]
+  planted_text = ['### With a planted bonus', _table(planted)]
   return rows, [
-    f'## {title}', text, tables.table(_without(headline)), '![](figures/power.png)', *planted_text,
+    f'## {title}', text, _table(headline), '![](figures/power.png)', *planted_text,
     '### The first seed, without bonus, in all tables', *tables_of,
   ]  # fmt: skip
 
@@ -248,7 +248,7 @@ def calibrated(this: app.Run) -> tuple[list[tables.Row], list[str]]:
     "on several proxies' pairs takes one vote for many."
   )
   return rows, [
-    '## Calibration, simulated', text, '![](figures/calibration.png)', tables.table(_without(rows)),
+    '## Calibration, simulated', text, '![](figures/calibration.png)', _table(rows),
   ]  # fmt: skip
 
 
@@ -278,7 +278,7 @@ def of_language_models(this: app.Run, model: models.Model) -> tuple[list[tables.
     'is asked once, so that pairs with the same error have excess 0 by construction. Right '
     'answers too are one text, so that references differ in the items that they solved alone.',
     '### Authors, who are the judges too',
-    tables.table(_without(rows)),
+    _table(rows),
   ]
   more, text = of_games(this, games, names, 'lm', facts)
   return rows + more, text
@@ -305,7 +305,7 @@ def of_games(
   more, text = _show(this, found, source)
   return position + more, [
     f'## Votes: {source}', *facts, '### Positions', f'![](figures/positions-{source}.png)',
-    tables.table(_without(position)), *text,
+    _table(position), *text,
   ]  # fmt: skip
 
 
@@ -319,7 +319,7 @@ def _show(this: app.Run, found: analysis.Analysis, source: str):
   for title, group in found.groups.items():
     if group:
       rows += [row | {'table': title} for row in group]
-      text += [f'### {title}', tables.table(_without(group))]
+      text += [f'### {title}', _table(group)]
     if title == 'By judge':
       text.append(f'![](figures/judges-{source}.png)')
     if title == 'Entropy of votes' and len(found.gaps) > 2:
@@ -327,5 +327,5 @@ def _show(this: app.Run, found: analysis.Analysis, source: str):
   return rows, text
 
 
-def _without(rows: list[tables.Row]) -> list[tables.Row]:
-  return [{name: value for name, value in row.items() if name != 'source'} for row in rows]
+def _table(rows: list[tables.Row]) -> str:
+  return tables.table(rows, omit=('source',))

@@ -3,8 +3,9 @@
 A pool is drawn once; policies of sampling are then compared on answers drawn from it.
 """
 
+import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lib.io import json_lines
@@ -48,13 +49,7 @@ def read_jsonl(
       another type; a question has two golds; or, with lists, a question has two lines.
   """
 
-  def rows() -> Iterator[tuple[str, Any, Any, Any]]:
-    for place, record in json_lines.read(path, max_bytes):
-      identity = json_lines.field(place, record, question, str, int)
-      value = json_lines.field(place, record, answer, str, list)
-      yield place, identity, value, record.get(gold)
-
-  return _gather(rows(), question, answer, gold)
+  return _gather(json_lines.read(path, max_bytes), question, answer, gold)
 
 
 def read_parquet(
@@ -91,23 +86,24 @@ def read_parquet(
       raise ValueError(f'{path}: not such a Parquet file: {error}') from error
   if not columns[0]:
     raise ValueError(f'{path}: is empty.')
-  places = (f'{path}: row {i}' for i in range(len(columns[0])))
-  return _gather(zip(places, *columns, strict=True), question, answer, gold)
+  names = question, answer, gold
+  rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+  places = (f'{path}: row {i}' for i in itertools.count())
+  return _gather(zip(places, rows, strict=False), question, answer, gold)
 
 
 def _gather(
-  rows: Iterable[tuple[str, Any, Any, Any]], question: str, answer: str, gold: str
+  records: Iterable[tuple[str, dict[str, Any]]], question: str, answer: str, gold: str
 ) -> Pools:
-  """Checks (place, id, answer or answers, gold) and joins the rows of each question."""
+  """Checks records, each with its place, and joins those of each question."""
   pools: dict[str, list[str]] = {}
   golds: dict[str, str] = {}
   listed: bool | None = None
-  for place, identity, value, right in rows:
-    record = {question: identity, answer: value, gold: right}
+  for place, record in records:
     name = str(json_lines.field(place, record, question, str, int))
     if not name:
       raise ValueError(f'{place}: field {question!r} is empty.')
-    json_lines.field(place, record, answer, str, list)
+    value = json_lines.field(place, record, answer, str, list)
     is_list = isinstance(value, list)
     if listed is not None and is_list != listed:
       raise ValueError(f'{place}: field {answer!r} is a list in some rows and a text in others.')
@@ -121,8 +117,8 @@ def _gather(
         raise ValueError(f'{place}: field {answer!r} holds {type(text).__name__}, expected str.')
       json_lines.check_text(place, answer, text)
     pools.setdefault(name, []).extend(value if is_list else [value])
-    if right is not None:
-      json_lines.field(place, record, gold, str)
+    if record.get(gold) is not None:
+      right = json_lines.field(place, record, gold, str)
       if golds.setdefault(name, right) != right:
         raise ValueError(
           f'{place}: question {name!r} has gold {right!r}, and {golds[name]!r} before.'

@@ -14,6 +14,13 @@ DTYPES = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}  # of parameters, by
 SMOLLM2 = 'smollm2-135m-instruct'  # its file comes with a package
 
 
+def dtype(name: str, field: str = 'config.dtype') -> Any:
+  """The type of parameters by its name; a ValueError tells the field that has another."""
+  if name not in DTYPES:
+    raise ValueError(f'{field} must be one of {", ".join(DTYPES)}, got {name!r}.')
+  return DTYPES[name]
+
+
 class Model(NamedTuple):
   """A language model."""
 

@@ -52,9 +52,14 @@ def estimate(row: Row) -> str:
   return f'{row["mean"]:.3g} [{row["ci95"][0]:.3g}, {row["ci95"][1]:.3g}]'
 
 
-def table(rows: Sequence[Row]) -> str:
-  """Returns rows as a Markdown table: a line a method (and its other keys), a column a metric."""
-  keys = list(dict.fromkeys(key for row in rows for key in row if key not in _FIXED))
+def table(rows: Sequence[Row], omit: Sequence[str] = ()) -> str:
+  """Returns rows as a Markdown table: a line a method (and its other keys), a column a metric.
+
+  Args:
+    rows: made by `row`.
+    omit: keys that are not shown, such as one that a heading tells already.
+  """
+  keys = list(dict.fromkeys(key for row in rows for key in row if key not in (*_FIXED, *omit)))
   metrics = list(dict.fromkeys(row['metric'] for row in rows))
   lines: dict[tuple, dict[str, str]] = {}
   for row in rows:

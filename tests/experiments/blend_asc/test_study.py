@@ -380,7 +380,7 @@ class RulesTest(chex.TestCase):
       self.assertTrue(name == 'ppr_to_asc' or (np.diff(samples, axis=1) >= 0).all())
     if name == 'blend':
       for i, budget in enumerate(budgets):
-        alike = rules.match(votes, jnp.array([budget] * 2), 2, 1, T * Q)
+        alike = rules.match(rules.blend(votes), jnp.array([budget] * 2), 2, 1, T * Q)
         np.testing.assert_array_equal(alike, samples[:, i])
 
   def test_pick_is_the_mean_over_questions(self):
