@@ -1,0 +1,1 @@
+"""Diffusion models: SDEs, denoising and Rényi score matching, samplers, likelihood."""

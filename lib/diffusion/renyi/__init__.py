@@ -1,0 +1,1 @@
+"""Rényi divergences and the objectives that train diffusion models on them."""
