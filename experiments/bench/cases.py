@@ -17,7 +17,7 @@ from lib.lm import generate, sampling
 from lib.nn import mlp
 from lib.rl import batches
 from lib.stats import hypotheses
-from lib.train import devices
+from lib.train import app, devices
 from lib.voting import allocation, paths, policies, sources
 
 
@@ -243,11 +243,7 @@ CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
 
 def sizes_of(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
   """The sizes of one of `config.updates`: those of `config.offline` with its changes."""
-  changes = config.updates[name].to_dict()
-  del changes['method']
-  sizes = ml_collections.ConfigDict(config.offline.to_dict()).lock()
-  sizes.update(changes)
-  return sizes
+  return app.vary(config.offline, config.updates[name])
 
 
 def build(config: ml_collections.ConfigDict, name: str) -> Case:

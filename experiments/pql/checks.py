@@ -8,6 +8,7 @@ import ml_collections
 
 from experiments.pql import data, methods, online, report
 from experiments.pql.methods import agent, pql
+from lib.stats import claims
 
 POSITIVE = (
   'num_seeds',
@@ -72,7 +73,8 @@ def check(config: ml_collections.ConfigDict) -> None:
       _check_values(methods.with_variant(config, name))
     except (ValueError, KeyError, TypeError) as error:
       raise ValueError(f'config.variants.{name}: {error}') from error
-  _check_claims(config)
+  known = [*methods.METHODS, *config.variants]
+  claims.check(config.claims, [*known, *map(online.phase, known)], report.BETTER)
   data.check(config.data)
 
 
@@ -105,17 +107,6 @@ def _check_methods(config) -> None:
       raise ValueError(
         f'config.variants.{name}: {method} has no time law and no penalty to change.'
       )
-
-
-def _check_claims(config) -> None:
-  for claim in config.claims if isinstance(config.claims, tuple) else [config.claims]:
-    right = isinstance(claim, tuple) and len(claim) == 4 and isinstance(claim[3], (int, float))
-    if not right:
-      raise ValueError(f'config.claims: not (method, baseline, metric, least gain): {claim}.')
-    known = [*methods.METHODS, *config.variants]
-    for name in claim[:2]:
-      _check_choice('claims', name, [*known, *map(online.phase, known)])
-    _check_choice('claims', claim[2], report.BETTER)
 
 
 def _check_values(config) -> None:

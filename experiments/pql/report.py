@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.pql import evaluate, figures, methods, online
 from experiments.pql.data import Data
-from lib.stats import intervals, tables
+from lib.stats import charts, claims, intervals, tables
 from lib.train import app, metrics, report
 from lib.train import figures as plots
 
@@ -36,14 +36,8 @@ def scores(run: app.Run, name: str, kind: str = 'eval') -> Scores:
   The steps of fine-tuning ('NAME_online') count from the start of training.
   """
   before = run.config.steps if name.endswith(online.SUFFIX) else 0
-  path = run.workdir / name / 'metrics.jsonl'
-  records = metrics.read(path) if path.is_file() else []
-  found: Scores = {}
-  for record in records:
-    if record['kind'] == kind:
-      for metric in record.keys() - {'step', 'kind'}:
-        found.setdefault(metric, {})[before + record['step']] = np.asarray(record[metric])
-  return found
+  found = metrics.series(run.workdir / name / 'metrics.jsonl', kind)
+  return {metric: {before + step: x for step, x in xs.items()} for metric, xs in found.items()}
 
 
 def is_finished(run: app.Run, name: str) -> bool:
@@ -87,8 +81,9 @@ def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
   all_scores = {name: scores(run, name) for name in names}
   losses = {name: scores(run, name, 'train') for name in names}
   rows = _final_rows(run, all_scores, losses)
-  claims = _claim_rows(run, all_scores)
-  report.write_results(run, rows + claims)
+  values = {name: final(run, by_metric) for name, by_metric in all_scores.items()}
+  tested = claims.test(run.config.claims, values, BETTER, task=run.config.data.env)
+  report.write_results(run, rows + tested)
   captions = {
     'learning_curves.png': 'Scores while training; thin lines are seeds.',
     'losses.png': 'Losses while training, means over each chunk of updates; thin lines are seeds.',
@@ -105,16 +100,18 @@ def write(run: app.Run, dataset: Data, trained: figures.Trained) -> None:
       metric: {name: s[metric] for name, s in records.items() if metric in s} for metric in order
     }
     curves = {metric: by_method for metric, by_method in curves.items() if by_method}
-    plots.save(plots.learning_curves(curves), run.workdir / 'figures' / file)
+    plots.save(charts.learning_curves(curves), run.workdir / 'figures' / file)
   cells = {n: place for n in run.config.methods if (place := methods.cell(run.config, n))}
   if len({law for law, _ in cells.values()}) > 1 and len({w for _, w in cells.values()}) > 1:
-    values = {name: final(run, all_scores[name]) for name in cells}
     file = 'sensitivity.png'
-    plots.save(figures.sensitivity(values, cells), run.workdir / 'figures' / file)
+    plots.save(
+      figures.sensitivity({name: values[name] for name in cells}, cells),
+      run.workdir / 'figures' / file,
+    )
     captions[file] = 'Final scores over the weight of the penalty and the law of the times.'
   captions |= figures.draw(run, dataset, trained)
   report.write_report(
-    run, f'PQL on {run.config.data.env}', _sections(run, dataset, rows, claims, captions)
+    run, f'PQL on {run.config.data.env}', _sections(run, dataset, rows, tested, captions)
   )
 
 
@@ -155,26 +152,7 @@ def _final_rows(
   return rows
 
 
-def _claim_rows(run: app.Run, all_scores: dict[str, Scores]) -> list[tables.Row]:
-  """A row a claim of the config: the paired gain over the baseline, and whether it holds."""
-  rows = []
-  values = {name: final(run, by_metric) for name, by_metric in all_scores.items()}
-  for name, baseline, metric, least in run.config.claims:
-    if not (metric in values.get(name, {}) and metric in values.get(baseline, {})):
-      continue
-    mine, theirs = values[name][metric], values[baseline][metric]
-    a, b = (mine, theirs) if BETTER[metric] == 'higher' else (theirs, mine)
-    gain = intervals.paired_interval(a, b)
-    passed = bool(gain.low > 0 and gain.mean >= least)
-    row = tables.row(
-      f'{name} against {baseline}', f'gain in {metric}', gain, n=len(a), seeds=len(a),
-      better='higher', task=run.config.data.env, least=least, passed=passed,
-    )  # fmt: skip
-    rows.append(row)
-  return rows
-
-
-def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> list[str]:
+def _sections(run, dataset: Data, rows, tested, captions: dict[str, str]) -> list[str]:
   config = run.config
   budget = (
     f'{config.steps:,} updates of {config.batch_size} transitions, {config.num_seeds} seed(s). '
@@ -186,20 +164,7 @@ def _sections(run, dataset: Data, rows, claims, captions: dict[str, str]) -> lis
       f'{config.score_last} score(s).'
     )
   sections = [f'Data: {dataset.summary}.', budget, tables.table(rows)]
-  if config.claims:
-    lines = [
-      f'- {"PASS" if claim["passed"] else "FAIL"}: {claim["method"]}, {claim["metric"]}: '
-      f'{tables.estimate(claim)}'
-      for claim in claims
-    ]
-    tested = {(claim['method'], claim['metric']) for claim in claims}
-    for name, baseline, metric, _ in config.claims:
-      if (f'{name} against {baseline}', f'gain in {metric}') not in tested:
-        lines.append(f'- not tested: {name} against {baseline}, gain in {metric}')
-    rule = 'Gains are paired by seed, positive where better. A pass has its interval above 0'
-    least = {claim['least'] for claim in claims}
-    rule += f', and a mean of at least {max(least):g} where asked.' if any(least) else '.'
-    sections += ['## Claims', rule, '\n'.join(lines)]
+  sections += claims.section(config.claims, tested)
   sections += ['## Figures']
   sections += [f'{caption}\n\n![]({"figures/" + name})' for name, caption in captions.items()]
   return sections

@@ -121,6 +121,16 @@ def read(path: str | os.PathLike) -> list[Record]:
   ]
 
 
+def series(path: str | os.PathLike, kind: str) -> dict[str, dict[int, np.ndarray]]:
+  """Reads the values of one kind of records by metric and step; the later one of a step counts."""
+  found: dict[str, dict[int, np.ndarray]] = {}
+  for record in read(path) if os.path.isfile(path) else []:
+    if record['kind'] == kind:
+      for metric in record.keys() - _FIELDS.keys():
+        found.setdefault(metric, {})[record['step']] = np.asarray(record[metric])
+  return found
+
+
 def _plain(array: np.ndarray) -> Any:
   """Returns JSON's own numbers; it has none for NaN and infinity, which become null."""
   array = array if array.dtype.kind in 'biu' else array.astype(np.float64)

@@ -3,6 +3,7 @@
 import ml_collections
 
 from experiments.pql.methods import agent, bc_flow, fawac, fbrac, fql, ifql, iql, pql, rebrac
+from lib.train import app
 
 METHODS = {
   'bc_flow': bc_flow.make,
@@ -44,8 +45,6 @@ def with_variant(config: ml_collections.ConfigDict, name: str) -> ml_collections
     KeyError: if the variant changes a field that `agent` lacks.
     TypeError: if a value has another type than the field.
   """
-  changes = config.variants[name].to_dict()
-  del changes['method']
-  changed = ml_collections.ConfigDict(config.to_dict()).lock()
-  changed.agent.update(changes)
+  changed = ml_collections.ConfigDict(config.to_dict())
+  changed.agent = app.vary(config.agent, config.variants[name])
   return changed

@@ -167,6 +167,19 @@ class MetricsTest(parameterized.TestCase):
         writer.write(step, 'eval')
     self.assertEqual([record['step'] for record in metrics.read(self.path)], [1, 2])
 
+  def test_series_by_metric_and_step(self):
+    self.assertEqual(metrics.series(self.path, 'eval'), {})
+    with metrics.Writer(self.workdir) as writer:
+      writer.write(2, 'eval', score=[1.0, 2.0])
+      writer.write(2, 'train', loss=3.0)
+      writer.write(4, 'eval', score=[3.0, 4.0], other=5.0)
+      writer.write(2, 'eval', score=[6.0, 7.0])
+    found = metrics.series(self.path, 'eval')
+    self.assertEqual(
+      {name: sorted(xs) for name, xs in found.items()}, {'score': [2, 4], 'other': [4]}
+    )
+    np.testing.assert_array_equal(found['score'][2], [6.0, 7.0])  # the later one
+
   def test_without_workdir_nothing_is_written(self):
     before = os.getcwd()
     self.workdir.mkdir()
