@@ -1,13 +1,11 @@
 """What a config must satisfy before anything is compiled or written."""
 
-import math
-from collections.abc import Collection
-
 import jax
 import ml_collections
 
 from experiments.pql import data, methods, online, report
 from experiments.pql.methods import agent, pql
+from lib.io import fields
 from lib.stats import claims
 
 POSITIVE = (
@@ -95,14 +93,14 @@ def _check_methods(config) -> None:
   if not config.methods:
     raise ValueError('config.methods is empty: there is nothing to train.')
   for name in config.methods:
-    _check_choice('methods', name, [*methods.METHODS, *config.variants])
+    fields.check_choice('methods', name, [*methods.METHODS, *config.variants])
   for name, changes in config.variants.items():
     if name in methods.METHODS:
       raise ValueError(f'config.variants.{name} has the name of a method.')
     if name.endswith(online.SUFFIX):
       raise ValueError(f"config.variants.{name} has the name of a method's fine-tuning.")
     method = changes.get('method')
-    _check_choice(f'variants.{name}.method', method, methods.METHODS)
+    fields.check_choice(f'variants.{name}.method', method, methods.METHODS)
     if method != 'pql' and ('time' in changes or 'pde' in changes):
       raise ValueError(
         f'config.variants.{name}: {method} has no time law and no penalty to change.'
@@ -110,36 +108,11 @@ def _check_methods(config) -> None:
 
 
 def _check_values(config) -> None:
-  flat = dict(_flatten(config))
-  for name in POSITIVE:
-    _require(name, flat[name], 0 < flat[name] < math.inf, 'positive')
-  for name in NOT_NEGATIVE:
-    _require(name, flat[name], 0 <= flat[name] < math.inf, 'zero or more')
-  _require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
-  for name in UNIT_INTERVAL:
-    _require(name, flat[name], 0 <= flat[name] <= 1, 'in [0, 1]')
-  for name in OPEN_UNIT_INTERVAL:
-    _require(name, flat[name], 0 < flat[name] < 1, 'in (0, 1)')
+  flat = fields.flatten(config)
+  fields.check_ranges(flat, POSITIVE, NOT_NEGATIVE, UNIT_INTERVAL, OPEN_UNIT_INTERVAL)
+  fields.require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
   for width in flat['agent.hidden_dims']:
     right = isinstance(width, int) and width > 0
-    _require('agent.hidden_dims', flat['agent.hidden_dims'], right, 'positive widths')
+    fields.require('agent.hidden_dims', flat['agent.hidden_dims'], right, 'positive widths')
   for name, choices in CHOICES.items():
-    _check_choice(name, flat[name], choices)
-
-
-def _require(name: str, value, holds: bool, what: str) -> None:
-  if not holds:  # also for nan, which satisfies no comparison
-    raise ValueError(f'config.{name} must be {what}, got {value}.')
-
-
-def _check_choice(name: str, value, choices: Collection[str]) -> None:
-  if value not in choices:
-    raise ValueError(f'config.{name} must be one of {", ".join(choices)}, got {value!r}.')
-
-
-def _flatten(config, prefix=''):
-  for name, value in config.items():
-    if isinstance(value, (ml_collections.ConfigDict, ml_collections.FrozenConfigDict)):
-      yield from _flatten(value, f'{prefix}{name}.')
-    else:
-      yield prefix + name, value
+    fields.check_choice(name, flat[name], choices)

@@ -30,7 +30,7 @@ def uniform_times(sde: SDE, u: chex.Array, start: float) -> chex.Array:
   return start + u * (sde.horizon - start)
 
 
-def importance_times(sde: SDE, u: chex.Array, start: float) -> chex.Array:
+def importance_times(sde: SDE, u: chex.Array, start: chex.Numeric) -> chex.Array:
   """Maps uniform u to times of density g²/(σ² Z): the importance sampling of likelihood training.
 
   With a linear drift g²/σ² is -dλ/dt, so that this law is uniform in the log SNR λ. Song et al.
@@ -39,7 +39,8 @@ def importance_times(sde: SDE, u: chex.Array, start: float) -> chex.Array:
   Args:
     sde: the diffusion.
     u: uniform numbers in [0, 1], of any shape; 0 gives `start`, 1 the horizon.
-    start: the earliest time, in (0, T): the density has no finite integral down to 0.
+    start: the earliest time, in (0, T): the density has no finite integral down to 0. It may be
+      an array that broadcasts to u, such as a truncation time; only a number is checked.
 
   Returns:
     Times, of the shape of u.
@@ -48,7 +49,7 @@ def importance_times(sde: SDE, u: chex.Array, start: float) -> chex.Array:
     ValueError: unless 0 < start < T.
   """
   _check_start(sde, start)
-  first = sde.log_snr(jnp.float32(start))
+  first = sde.log_snr(jnp.asarray(start, jnp.float32))
   # Rounding must not leave the interval, beyond whose ends the network was never trained.
   times = sde.time(first - u * importance_normalizer(sde, start))
   return jnp.clip(times, start, sde.horizon)
@@ -88,6 +89,6 @@ def soft_truncation(sde: SDE, u: chex.Array, start: float, exponent: float = 1.0
   return start * (1.0 - u * (1.0 - ratio ** (exponent - 1.0))) ** (1.0 / (1.0 - exponent))
 
 
-def _check_start(sde: SDE, start: float) -> None:
-  if not 0 < start < sde.horizon:
+def _check_start(sde: SDE, start: chex.Numeric) -> None:
+  if isinstance(start, (int, float)) and not 0 < start < sde.horizon:
     raise ValueError(f'The first time must lie in (0, {sde.horizon}), got {start=}.')

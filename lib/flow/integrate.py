@@ -1,6 +1,7 @@
 """Traced. From a velocity field to its flow: samples, and their densities.
 
-A field is `velocity(x, t) -> u` for points (B, A) and times (B, 1); time runs from 0 to 1.
+A field is `velocity(x, t) -> u` for points (B, A) and times (B, 1); time runs from 0 to 1 unless
+told otherwise.
 """
 
 from collections.abc import Callable
@@ -44,20 +45,24 @@ def flow_map(
   rtol: float = 1e-5,
   atol: float = 1e-6,
   solver: diffrax.AbstractSolver | None = None,
+  t0: float = 0.0,
+  t1: float = 1.0,
 ) -> chex.Array:
   """Integrates with an adaptive solver, the reference for `euler`.
 
   Args:
     velocity: velocity field.
-    x0: points (B, A) at time 0.
+    x0: points (B, A) at t0.
     rtol: relative tolerance of a step.
     atol: absolute tolerance of a step.
     solver: diffrax solver, Tsit5 by default.
+    t0: first time.
+    t1: last time; before t0, the flow is run backwards.
 
   Returns:
-    Points (B, A) at time 1.
+    Points (B, A) at t1.
   """
-  return _solve(lambda t, x, _: velocity(x, _times(x, t)), x0, rtol, atol, solver)
+  return _solve(lambda t, x, _: velocity(x, _times(x, t)), x0, rtol, atol, solver, t0, t1)
 
 
 def flow_map_with_log_density(
@@ -68,20 +73,24 @@ def flow_map_with_log_density(
   rtol: float = 1e-5,
   atol: float = 1e-6,
   solver: diffrax.AbstractSolver | None = None,
+  t0: float = 0.0,
+  t1: float = 1.0,
 ) -> tuple[chex.Array, chex.Array]:
   """Carries points and their log-densities, d log ρ_t(x_t)/dt = -tr J (Chen et al., 2018).
 
   Args:
     velocity: velocity field.
-    x0: points (B, A) at time 0.
-    log_density0: log ρ_0(x_0) (B,).
+    x0: points (B, A) at t0.
+    log_density0: log ρ_t0(x_0) (B,).
     divergence: `divergence(f, x) -> tr J (B,)`; an estimate must use the same probes at all times.
     rtol: relative tolerance of a step.
     atol: absolute tolerance of a step.
     solver: diffrax solver, Tsit5 by default.
+    t0: first time.
+    t1: last time; before t0, the flow is run backwards.
 
   Returns:
-    Points (B, A) and log ρ_1 (B,) at time 1.
+    Points (B, A) and log ρ_t1 (B,) at t1.
   """
   chex.assert_shape(log_density0, x0.shape[:-1])
 
@@ -90,19 +99,19 @@ def flow_map_with_log_density(
     times = _times(x, t)
     return velocity(x, times), -divergence(lambda y: velocity(y, times), x)
 
-  return _solve(rates, (x0, log_density0), rtol, atol, solver)
+  return _solve(rates, (x0, log_density0), rtol, atol, solver, t0, t1)
 
 
 def _times(x: chex.Array, t: chex.Numeric) -> chex.Array:
   return jnp.full((*x.shape[:-1], 1), t, x.dtype)
 
 
-def _solve(rates, state, rtol: float, atol: float, solver: diffrax.AbstractSolver | None):
+def _solve(rates, state, rtol, atol, solver, t0: float, t1: float):
   solution = diffrax.diffeqsolve(
     diffrax.ODETerm(rates),
     solver or diffrax.Tsit5(),
-    t0=0.0,
-    t1=1.0,
+    t0=t0,
+    t1=t1,
     dt0=None,
     y0=state,
     stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),

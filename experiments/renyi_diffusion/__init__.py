@@ -1,0 +1,1 @@
+"""Rényi diffusion: score matching with one knob between coverage and quality."""

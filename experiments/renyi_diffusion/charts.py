@@ -1,0 +1,156 @@
+"""Pictures of trained models: their samples, and what α trades."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib import figure
+
+from experiments.renyi_diffusion import methods
+from experiments.renyi_diffusion.data import Data, ring_centres
+from lib.io import npz
+from lib.stats import intervals
+from lib.train import app
+
+SHOWN = 2000  # points of a scatter
+IMAGES = 8  # a side of a grid of images
+TRADED = ('nll', 'rare_nll', 'bpd', 'rare_bpd', 'precision', 'density', 'recall', 'coverage',
+          'fd_cnn', 'rare_mass')  # fmt: skip
+Values = Mapping[str, Mapping[str, np.ndarray]]  # by method and metric, one number a seed
+Pictures = dict[str, tuple[figure.Figure, str]]
+
+
+def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
+  """Returns the figures that suit the data, with a caption each, by file name."""
+  samples = {
+    name: npz.load_npz(run.workdir / name / 'samples.npz')['samples'][0] for name in values
+  }
+  if dataset.levels:
+    pictures = {'samples.png': (grids(samples, dataset), 'Samples of seed 0, unselected.')}
+  else:
+    pictures = {
+      'samples.png': (
+        scatters(samples, dataset),
+        f'Held-out data (grey) and {SHOWN:,} samples of seed 0; crosses are the rare modes.',
+      )
+    }
+  if 'likelihood' in values:
+    orders = {n: x for n in values if (x := order(run.config, n)) is not None}
+    if len(orders) > 2:
+      pictures['alpha.png'] = (
+        over_alpha(values, orders),
+        'What α trades: means over seeds with 95 % intervals; α = 1 is maximum likelihood.',
+      )
+  classes = [m for m in values.get('likelihood', {}) if m.startswith('bpd_class_')]
+  if classes:
+    pictures['classes.png'] = (
+      by_class(values, classes, dataset),
+      'Bits per dimension of each class, less those of maximum likelihood, paired by seed; the '
+      'share of the class falls to the right.',
+    )
+  return pictures
+
+
+def order(config, name: str) -> float | None:
+  """The α of a method of the sweep: objective A, or maximum likelihood; None of another."""
+  changed = methods.varied(config, name)
+  same = changed.network.to_dict() == config.network.to_dict()
+  kind = methods.kind(config, name)
+  if kind == 'likelihood' and same and changed.objective.times == 'importance':
+    return 1.0
+  plain = changed.objective.to_dict() | {'alpha': 0, 'fraction': 0}
+  sweep = config.objective.to_dict() | {'alpha': 0, 'fraction': 0}
+  return changed.objective.alpha if kind == 'renyi' and same and plain == sweep else None
+
+
+def scatters(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
+  """Draws points of each method over held-out data."""
+  columns = min(4, len(samples))
+  rows = math.ceil(len(samples) / columns)
+  drawing = figure.Figure(figsize=(3 * columns, 3.1 * rows), layout='constrained')
+  axes = drawing.subplots(rows, columns, squeeze=False).flat
+  rare = ring_centres()[list(dataset.rare)]
+  for axis, (name, points) in zip(axes, samples.items(), strict=False):
+    axis.scatter(*dataset.test[:SHOWN].T, s=2, color='0.8', linewidths=0)
+    axis.scatter(*points[:SHOWN].T, s=2, color='C0', alpha=0.5, linewidths=0)
+    axis.plot(*rare.T, 'x', color='C3', markersize=6)
+    axis.set(title=name.replace('_', ' '), xlim=(-2.6, 2.6), ylim=(-2.6, 2.6), xticks=(), yticks=())
+    axis.set_aspect('equal')
+  for axis in list(axes):
+    axis.remove()
+  return drawing
+
+
+def grids(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
+  """Draws a grid of images of each method."""
+  columns = min(4, len(samples))
+  rows = math.ceil(len(samples) / columns)
+  drawing = figure.Figure(figsize=(3 * columns, 3.2 * rows), layout='constrained')
+  axes = drawing.subplots(rows, columns, squeeze=False).flat
+  height, width, channels = dataset.shape
+  for axis, (name, flat) in zip(axes, samples.items(), strict=False):
+    side = min(IMAGES, math.isqrt(len(flat)))
+    images = np.clip(flat[: side * side] / 2 + 0.5, 0.0, 1.0)
+    images = images.reshape(side, side, height, width, channels).swapaxes(1, 2)
+    whole = images.reshape(side * height, side * width, channels)
+    axis.imshow(whole if channels == 3 else whole[..., 0], cmap='gray', vmin=0, vmax=1)
+    axis.set(title=name.replace('_', ' '), xticks=(), yticks=())
+  for axis in list(axes):
+    axis.remove()
+  return drawing
+
+
+def over_alpha(values: Values, orders: Mapping[str, float]) -> figure.Figure:
+  """Draws each metric over α with bands, and likelihood against precision."""
+  names = sorted(orders, key=orders.__getitem__)
+  metrics = [m for m in TRADED if all(m in values[name] for name in names)]
+  panels = len(metrics) + 1
+  columns = min(4, panels)
+  rows = math.ceil(panels / columns)
+  drawing = figure.Figure(figsize=(3.2 * columns, 2.7 * rows), layout='constrained')
+  axes = iter(drawing.subplots(rows, columns, squeeze=False).flat)
+  x = [orders[name] for name in names]
+  for metric in metrics:
+    axis = next(axes)
+    found = [intervals.mean_interval(values[name][metric]) for name in names]
+    axis.fill_between(x, [i.low for i in found], [i.high for i in found], alpha=0.25, linewidth=0)
+    axis.plot(x, [i.mean for i in found], marker='.')
+    axis.axvline(1.0, color='0.7', linewidth=0.8, zorder=0)
+    axis.set(title=metric.replace('_', ' '), xlabel='α')
+  if 'precision' in metrics:
+    axis = next(axes)
+    likelihood = metrics[0]
+    for name in names:
+      pairs = values[name][likelihood], values[name]['precision']
+      axis.plot(*pairs, '.', alpha=0.4, color='C0')
+      axis.annotate(f'{orders[name]:g}', [np.mean(pair) for pair in pairs], color='C3')
+    axis.set(title='trade-off, a point a seed', xlabel=likelihood, ylabel='precision')
+  for axis in axes:
+    axis.remove()
+  return drawing
+
+
+def by_class(values: Values, classes: list[str], dataset: Data) -> figure.Figure:
+  """Draws the gain of each method over maximum likelihood by class."""
+  drawing = figure.Figure(figsize=(8, 3.5), layout='constrained')
+  axis = drawing.subplots()
+  others = [name for name in values if name != 'likelihood']
+  order = np.argsort(-dataset.shares, kind='stable')
+  x = np.arange(len(order))
+  for number, name in enumerate(others):
+    gaps = [
+      intervals.paired_interval(
+        values[name][f'bpd_class_{k}'], values['likelihood'][f'bpd_class_{k}']
+      )
+      for k in order
+    ]
+    means = np.array([gap.mean for gap in gaps])
+    spread = [means - [gap.low for gap in gaps], [gap.high for gap in gaps] - means]
+    shift = 0.7 * ((number + 0.5) / len(others) - 0.5)
+    style = {'fmt': '.', 'color': f'C{number % 10}', 'elinewidth': 1}
+    axis.errorbar(x + shift, means, yerr=spread, label=name.replace('_', ' '), **style)
+  axis.axhline(0.0, color='0.7', linewidth=0.8, zorder=0)
+  labels = [f'{k}\n{100 * dataset.shares[k]:.0f} %' for k in order]
+  axis.set(xticks=x, xticklabels=labels, xlabel='class and its share', ylabel='bits per dimension')
+  drawing.legend(loc='outside right center', frameon=False, fontsize='small')
+  return drawing

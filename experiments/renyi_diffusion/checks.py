@@ -1,0 +1,92 @@
+"""What a config must satisfy before anything is compiled or written."""
+
+import ml_collections
+
+from experiments.renyi_diffusion import data, evaluate, methods, report
+from lib.io import fields
+from lib.stats import claims
+
+POSITIVE = (
+  'num_seeds', 'cpu_devices', 'steps', 'batch_size', 'chunk_steps', 'checkpoint_every', 'start',
+  'network.time_frequencies', 'optimizer.learning_rate', 'optimizer.eps', 'objective.num_times',
+  'objective.alpha', 'objective.gamma', 'objective.path_steps', 'objective.num_paths',
+  'objective.discriminator.learning_rate', 'objective.discriminator.sampler_steps',
+  'objective.discriminator.time_frequencies',
+  'eval.samples', 'eval.compared', 'eval.neighbors', 'eval.rtol', 'eval.atol',
+  'eval.sampler_steps', 'eval.dequantizations', 'eval.classifier_steps',
+)  # fmt: skip
+NOT_NEGATIVE = (
+  'seed', 'optimizer.clip', 'objective.simple_weight', 'objective.truncation_exponent',
+  'eval.seed', 'eval.probes', 'eval.classifier_seed',
+)  # fmt: skip
+UNIT_INTERVAL = (
+  'optimizer.warmup_fraction', 'optimizer.beta1', 'optimizer.ema', 'objective.mix',
+  'objective.warmup_fraction', 'objective.normalizer_decay', 'network.dropout',
+)  # fmt: skip
+CHOICES = {
+  'sde.kind': methods.SDES,
+  'network.kind': ('mlp', 'unet', 'energy'),
+  'optimizer.schedule': ('constant', 'cosine'),
+  'objective.times': ('importance', 'uniform'),
+  'objective.base': ('likelihood', 'variance'),
+  'objective.scale': ('nats', 'dimension', 'fraction'),
+  'eval.sampler': evaluate.SAMPLERS,
+}
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+  """Raises a ValueError in one line that names the first bad field and its value."""
+  if not config.methods:
+    raise ValueError('config.methods is empty: there is nothing to train.')
+  known = [*methods.METHODS, *config.variants]
+  for name in config.methods:
+    fields.check_choice('methods', name, known)
+  for name, changes in config.variants.items():
+    if name in methods.METHODS:
+      raise ValueError(f'config.variants.{name} has the name of a method.')
+    fields.check_choice(f'variants.{name}.method', changes.get('method'), methods.METHODS)
+    if beyond := set(changes) - {'method', 'objective', 'network', 'optimizer'}:
+      raise ValueError(f'config.variants.{name}: {min(beyond)} is the same for all methods.')
+  _check_values(config)
+  for name in config.variants:
+    try:
+      _check_values(methods.varied(config, name))
+    except (ValueError, KeyError, TypeError) as error:
+      raise ValueError(f'config.variants.{name}: {error}') from error
+  _check_references(config)
+  if config.checkpoint_every % config.chunk_steps:
+    raise ValueError(
+      f'config.checkpoint_every must be a multiple of chunk_steps, got '
+      f'{config.checkpoint_every} and {config.chunk_steps}.'
+    )
+  claims.check(config.claims, known, report.BETTER)
+  data.check(config.data)
+
+
+def _check_references(config) -> None:
+  before: list[str] = []
+  for name in config.methods:
+    if methods.kind(config, name) in methods.NEED_REFERENCE:
+      reference = methods.varied(config, name).objective.reference
+      if reference not in before:
+        raise ValueError(
+          f'config.methods: {name} needs the trained {reference!r} (objective.reference) before it.'
+        )
+    before.append(name)
+
+
+def _check_values(config) -> None:
+  flat = fields.flatten(config)
+  fields.check_ranges(flat, POSITIVE, NOT_NEGATIVE, UNIT_INTERVAL)
+  for name, choices in CHOICES.items():
+    fields.check_choice(name, flat[name], choices)
+  fraction = flat['objective.fraction']
+  fields.require('objective.fraction', fraction, 0 < fraction <= 1, 'in (0, 1]')
+  weight = flat['objective.max_weight']
+  fields.require('objective.max_weight', weight, weight >= 1, 'at least 1')
+  fields.require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
+  try:
+    horizon = methods.process(config).horizon
+  except (ValueError, TypeError) as error:
+    raise ValueError(f'config.sde: {error}') from error
+  fields.require('start', config.start, config.start < horizon, f'below the horizon {horizon}')

@@ -1,0 +1,226 @@
+"""Scores of trained models: likelihood on held-out data, and samples beside them.
+
+A score is a dict of arrays (S,): parameters carry a leading axis of S seeds.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from experiments.renyi_diffusion import classifier, data, methods, networks
+from experiments.renyi_diffusion.data import Data
+from lib.diffusion import likelihood, samplers, sde
+from lib.flow import regularizers
+from lib.stats import distances, neighbors
+from lib.train import console, signals
+
+NEAR_STDS = 3.0  # within which a sample counts as near a mode of the ring
+SAMPLE_BLOCK = 1000  # samples at once, so that memory stays flat
+Scores = dict[str, np.ndarray]
+Features = Callable[[chex.Array], chex.Array]
+
+
+def prepare_features(
+  config: ml_collections.ConfigDict, dataset: Data
+) -> classifier.Classifier | None:
+  """Trains the classifier whose features compare images; None for points and unknown classes."""
+  if dataset.known is None:
+    return None
+  pixels, labels = data.scaled(dataset, dataset.known.pixels), dataset.known.labels
+  model = classifier.train(
+    pixels, labels, jax.random.key(config.eval.classifier_seed), config.eval.classifier_steps
+  )
+  right = classifier.accuracy(model, data.scaled(dataset, dataset.test), dataset.labels)
+  console.say(f'classifier: accuracy {right:.3f} on the test images')
+  return model
+
+
+def score(
+  config: ml_collections.ConfigDict,
+  dataset: Data,
+  network: networks.Network,
+  params: Any,
+  model: classifier.Classifier | None,
+) -> tuple[Scores, np.ndarray]:
+  """Scores the networks of all seeds, one after another.
+
+  Args:
+    config: of the run.
+    dataset: the data.
+    network: as trained.
+    params: averaged parameters, with a leading axis of seeds.
+    model: gives features of images; None for points.
+
+  Returns:
+    Scores, one number a seed; and samples (S, N, D).
+  """
+  process = methods.process(config)
+  log_p, samples = (
+    _likelihoods(config, dataset, network, process),
+    _sampler(config, dataset, network, process),
+  )
+  keys = jax.random.split(jax.random.key(config.eval.seed), 2)
+  found, drawn = [], []
+  for seed in range(len(jax.tree.leaves(params)[0])):
+    one = jax.tree.map(lambda x, seed=seed: x[seed], params)
+    key = jax.vmap(jax.random.fold_in, (0, None))(keys, seed)
+    own = _test_scores(config, dataset, log_p(one, key[0]))
+    signals.check()
+    drawn.append(
+      np.concatenate([samples(one, k) for k in jax.random.split(key[1], _blocks(config))])
+    )
+    signals.check()
+    own |= _sample_scores(config, dataset, drawn[-1], model)
+    found.append(own)
+  return {name: np.array([scores[name] for scores in found]) for name in found[0]}, np.stack(drawn)
+
+
+def _blocks(config: ml_collections.ConfigDict) -> int:
+  return -(-config.eval.samples // SAMPLE_BLOCK)
+
+
+def _likelihoods(config, dataset: Data, network: networks.Network, process: sde.SDE):
+  """Returns `log_p(params, key) -> (repeats, N)` of the test set, in nats."""
+
+  @jax.jit
+  def block(params, x, key):
+    score = sde.score_of_noise(process, lambda y, t: network.noise(params, y, t))
+    divergence = regularizers.divergence_exact
+    if config.eval.probes:
+      divergence = functools.partial(
+        regularizers.divergence_hutchinson, key=key, num_probes=config.eval.probes
+      )
+    return likelihood.log_likelihood(
+      score, process, x, config.start, divergence, config.eval.rtol, config.eval.atol
+    )[0]
+
+  def log_p(params, key):
+    repeats = config.eval.dequantizations if dataset.levels else 1
+    found = []
+    for own in jax.random.split(key, repeats):
+      noise_key, probe_key = jax.random.split(own)
+      x = jnp.asarray(dataset.test)
+      if dataset.levels:
+        x = data.dequantized(dataset, x, noise_key)
+      found.append(np.asarray(block(params, x, probe_key)))
+    return np.stack(found)
+
+  return log_p
+
+
+def _sampler(config, dataset: Data, network: networks.Network, process: sde.SDE):
+  """Returns `samples(params, key) -> (SAMPLE_BLOCK, D)`, by the sampler that the config names."""
+  dim = int(np.prod(dataset.shape))
+  size = min(SAMPLE_BLOCK, config.eval.samples)
+
+  @jax.jit
+  def samples(params, key):
+    prior_key, path_key = jax.random.split(key)
+    noise = lambda y, t: network.noise(params, y, t)
+    x = samplers.prior(process, prior_key, (size, dim))
+    return SAMPLERS[config.eval.sampler](config, process, noise, x, path_key)
+
+  return samples
+
+
+def _ode(config, process, noise, x, key):
+  score = sde.score_of_noise(process, noise)
+  return samplers.probability_flow(
+    score, process, x, config.start, config.eval.rtol, config.eval.atol
+  )
+
+
+def _dpm(config, process, noise, x, key):
+  grid = samplers.log_snr_grid(process, config.start, config.eval.sampler_steps)
+  return samplers.dpm_solver(noise, process, x, grid)
+
+
+def _heun(config, process, noise, x, key):
+  grid = samplers.log_snr_grid(process, config.start, config.eval.sampler_steps)
+  return samplers.heun(sde.score_of_noise(process, noise), process, x, grid)
+
+
+def _ancestral(config, process, noise, x, key):
+  grid = samplers.log_snr_grid(process, config.start, config.eval.sampler_steps)
+  return samplers.ancestral(noise, process, x, key, grid)
+
+
+def _predictor_corrector(config, process, noise, x, key):
+  grid = samplers.time_grid(process, config.start, config.eval.sampler_steps)
+  return samplers.predictor_corrector(sde.score_of_noise(process, noise), process, x, key, grid)
+
+
+SAMPLERS = {
+  'ode': _ode,
+  'dpm': _dpm,
+  'heun': _heun,
+  'ancestral': _ancestral,
+  'predictor_corrector': _predictor_corrector,
+}
+
+
+def _test_scores(config, dataset: Data, log_p: np.ndarray) -> Scores:
+  """Likelihoods (repeats, N) as the report's numbers, weighted as the training data are."""
+  values = -log_p.mean(axis=0)
+  if dataset.levels:
+    dim = int(np.prod(dataset.shape))
+    values = np.asarray(likelihood.bits_per_dim(-values, dim, dataset.levels))
+  name = 'bpd' if dataset.levels else 'nll'
+  if dataset.shares is None or dataset.labels is None:
+    return {name: values.mean()}
+  rare = np.isin(dataset.labels, dataset.rare)
+  if not dataset.levels:
+    return {
+      name: values.mean(),
+      'rare_nll': values[rare].mean(),
+      'q99_nll': np.quantile(values, 0.99),
+    }
+  by_class = np.array([values[dataset.labels == k].mean() for k in range(len(dataset.shares))])
+  scores = {name: dataset.shares @ by_class, 'rare_bpd': by_class[list(dataset.rare)].mean()}
+  return scores | {f'bpd_class_{k}': value for k, value in enumerate(by_class)}
+
+
+def _sample_scores(config, dataset: Data, samples: np.ndarray, model) -> Scores:
+  """Samples (N, D) beside as many held-out data, drawn as the training data are."""
+  count = config.eval.compared
+  if not dataset.levels:
+    real, fake = dataset.test[:count], samples[:count]
+    gaps = np.linalg.norm(samples[:, None] - data.ring_centres(), axis=-1)
+    scores = {
+      'near': (gaps.min(axis=1) < NEAR_STDS * data.RING_STD).mean(),
+      'rare_mass': np.isin(gaps.argmin(axis=1), dataset.rare).mean(),
+    }
+  elif model is not None:
+    images = np.clip(samples, -1.0, 1.0).reshape(-1, *dataset.shape)
+    real = np.asarray(model.features(data.scaled(dataset, _by_shares(dataset, count))))
+    fake = np.asarray(model.features(images[: len(real)]))
+    told = np.asarray(model.logits(images)).argmax(axis=-1)
+    found_shares = distances.class_shares(told, len(dataset.shares))
+    scores = {
+      'fd_cnn': float(distances.frechet_distance(real, fake)),
+      'class_kl': float(distances.histogram_kl(found_shares, jnp.asarray(dataset.shares))),
+      'rare_mass': np.isin(told, dataset.rare).mean(),
+    }
+  else:
+    return {}
+  found = neighbors.prdc(jnp.asarray(real), jnp.asarray(fake), config.eval.neighbors)
+  return {name: float(value) for name, value in found._asdict().items()} | scores
+
+
+def _by_shares(dataset: Data, count: int) -> np.ndarray:
+  """Training images with the classes' shares, at most `count`, none of them twice.
+
+  An image that came twice would be its own nearest neighbour.
+  """
+  pixels, labels = dataset.known
+  have = np.bincount(labels, minlength=len(dataset.shares))
+  count = min(count, int((have / dataset.shares).min()))
+  wanted = np.floor(count * dataset.shares + 1e-9).astype(int)
+  rows = [np.flatnonzero(labels == k)[:n] for k, n in enumerate(wanted)]
+  return pixels[np.concatenate(rows)]

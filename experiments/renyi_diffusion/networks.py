@@ -1,0 +1,143 @@
+"""Networks that predict the noise, from flat points and times."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from experiments.renyi_diffusion import unet
+from lib.diffusion import sde as sdes
+from lib.nn import embeddings, mlp
+
+DTYPES = ('float32', 'bfloat16')
+Params = Any
+
+
+class Network(NamedTuple):
+  """One network as pure functions of its parameters.
+
+  Attributes:
+    init: `init(key) -> params`.
+    noise: `noise(params, x (B, D), t (B, 1), key=None) -> ε̂ (B, D)`; with a key, dropout is on in
+      the networks that have it.
+    potential: `potential(params, x, t) -> φ (B,)`, an estimate of log p_t(x) up to a number for
+      each t, with ε̂ = -σ(t) ∇φ; None where the noise is no gradient.
+  """
+
+  init: Callable[[chex.PRNGKey], Params]
+  noise: Callable[..., chex.Array]
+  potential: Callable[[Params, chex.Array, chex.Array], chex.Array] | None = None
+
+
+def make(config: ml_collections.ConfigDict, shape: tuple[int, ...], sde: sdes.SDE) -> Network:
+  """Builds a network.
+
+  Args:
+    config: the fields of `config.network`. `kind` is one of KINDS; 'mlp' and 'energy' read
+      `hidden` and `time_frequencies`, 'unet' reads `channels`, `multipliers`, `blocks`,
+      `attention`, `dropout` and `dtype`.
+    shape: of one datum, (D,) or an image's (H, W, C); points have D = H W C numbers.
+    sde: the diffusion, with times in (0, 1].
+
+  Returns:
+    The network.
+
+  Raises:
+    ValueError: naming the field that is wrong.
+  """
+  _require(config.kind in KINDS, 'kind', f'one of {", ".join(KINDS)}', config.kind)
+  return KINDS[config.kind](config, shape, sde)
+
+
+def _mlp(config, shape, sde) -> Network:
+  """A perceptron of x, t and sines and cosines of t."""
+  net, inputs, example = _perceptron(config, math.prod(shape), math.prod(shape))
+  return Network(
+    init=jax.jit(lambda key: net.init(key, example)),
+    noise=lambda params, x, t, key=None: net.apply(params, inputs(x, t)),
+  )
+
+
+def _energy(config, shape, sde) -> Network:
+  """The gradient of a scalar perceptron ψ: φ = ψ/σ, so that ε̂ = -∇ψ is as large at every t."""
+  net, inputs, example = _perceptron(config, math.prod(shape), 1)
+
+  def scaled(params, x, t):
+    return net.apply(params, inputs(x, t))[:, 0]
+
+  def noise(params, x, t, key=None):
+    return -jax.grad(lambda y: jnp.sum(scaled(params, y, t)))(x)
+
+  return Network(
+    init=jax.jit(lambda key: net.init(key, example)),
+    noise=noise,
+    potential=lambda params, x, t: scaled(params, x, t) / sde.std(t)[:, 0],
+  )
+
+
+def _unet(config, shape, sde) -> Network:
+  _require(len(shape) == 3, 'kind', 'another for data that are no images', config.kind)
+  positive = 'positive whole numbers'
+  _require(config.channels > 0 and config.channels % 4 == 0, 'channels',
+           'a positive multiple of 4', config.channels)  # fmt: skip
+  _require(_whole(config.multipliers, 1) and config.multipliers, 'multipliers',
+           positive, config.multipliers)  # fmt: skip
+  _require(config.blocks > 0, 'blocks', 'positive', config.blocks)
+  _require(0 <= config.dropout < 1, 'dropout', 'in [0, 1)', config.dropout)
+  _require(config.dtype in DTYPES, 'dtype', f'one of {", ".join(DTYPES)}', config.dtype)
+  try:
+    heights, _ = (unet.resolutions(side, len(config.multipliers)) for side in shape[:2])
+  except ValueError as error:
+    raise ValueError(f'config.network.multipliers: {error}') from error
+  _require(set(config.attention) <= set(heights), 'attention',
+           f'among the heights {heights} of the features', config.attention)  # fmt: skip
+  net = unet.UNet(
+    channels=config.channels,
+    multipliers=tuple(config.multipliers),
+    blocks=config.blocks,
+    attention=tuple(config.attention),
+    dropout=config.dropout,
+    dtype=jnp.dtype(config.dtype),
+  )
+
+  def noise(params, x, t, key=None):
+    chex.assert_shape(x, (None, math.prod(shape)))
+    rngs = None if key is None else {'dropout': key}
+    found = net.apply(params, x.reshape(-1, *shape), t[:, 0], key is None, rngs=rngs)
+    return found.reshape(x.shape)
+
+  # Under jit nothing is computed but the parameters.
+  return Network(
+    init=jax.jit(lambda key: net.init(key, jnp.zeros((1, *shape)), jnp.zeros(1))), noise=noise
+  )
+
+
+KINDS = {'mlp': _mlp, 'energy': _energy, 'unet': _unet}
+
+
+def _perceptron(config, dim: int, features: int):
+  """Returns the module, its inputs of x and t, and an example of them."""
+  _require(_whole(config.hidden, 1), 'hidden', 'positive whole numbers', config.hidden)
+  _require(config.time_frequencies >= 0, 'time_frequencies', 'at least 0', config.time_frequencies)
+  # A smooth activation: the noise's divergence is part of the likelihood.
+  net = mlp.MLP(tuple(config.hidden), features, activation=jax.nn.swish)
+
+  def inputs(x, t):
+    chex.assert_shape(x, (None, dim))
+    chex.assert_shape(t, (x.shape[0], 1))
+    return jnp.concatenate([x, t, embeddings.fourier(t[:, 0], config.time_frequencies)], axis=-1)
+
+  return net, inputs, inputs(jnp.zeros((1, dim)), jnp.zeros((1, 1)))
+
+
+def _whole(numbers, least: int) -> bool:
+  return all(isinstance(number, int) and number >= least for number in numbers)
+
+
+def _require(condition, field: str, what: str, value) -> None:
+  if not condition:
+    raise ValueError(f'config.network.{field} must be {what}, got {value!r}.')
