@@ -10,6 +10,7 @@ time of one of FQL, and 57 [56, 60] updates of 3 seeds are done in a second.
 import ml_collections
 
 from configs.pql import quick
+from configs.renyi_diffusion import digits
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -19,6 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.ratios = (('bc_flow_update', 'fql_update'), ('pql_update', 'fql_update'))
   config.peer = ''  # a checkout of the public FQL, for cases of the method 'peer'
   config.transformers = False  # whether transformers runs beside the language model's cases
+  config.torch = False  # whether PyTorch runs beside the training of the U-Net
   config.host_peers = False  # whether NumPy and SciPy run beside the cases of statistics
   config.cpu_devices = 1
   config.rounds = 10  # measurements of each case
@@ -56,6 +58,26 @@ def get_config() -> ml_collections.ConfigDict:
   config.sign_flip.draws = 10_000
   config.sign_flip.peer_draws = 200  # of SciPy, whose time is per draw
 
+  config.diffusion = ml_collections.ConfigDict()
+  config.diffusion.mlp = _denoiser((64,), updates=10)  # as the digits' run
+  config.diffusion.unet = _denoiser((28, 28, 1), updates=1)
+  config.diffusion.unet.network.kind = 'unet'
+  config.diffusion.unet.network.attention = (14,)
+  config.diffusion.unet.objective.num_times = 1
+  config.diffusion.unet.optimizer.clip = 0.0
+  config.diffusion.likelihood = ml_collections.ConfigDict()
+  config.diffusion.likelihood.data = digits.get_config().data
+  config.diffusion.likelihood.updates = 100  # of the model, before
+  config.diffusion.likelihood.points = 1000
+  config.diffusion.likelihood.probes = 1  # Hutchinson's, of the divergence; 0: exact
+  config.diffusion.likelihood.rtol = 1e-4
+  config.diffusion.likelihood.atol = 1e-4
+
+  config.neighbors = ml_collections.ConfigDict()
+  config.neighbors.points = 10_000  # of each sample
+  config.neighbors.features = 64
+  config.neighbors.k = 5
+
   config.offline = ml_collections.ConfigDict()
   config.offline.num_seeds = 3
   config.offline.updates = 10  # in one compiled call
@@ -65,3 +87,18 @@ def get_config() -> ml_collections.ConfigDict:
   config.offline.action_dim = 5
   config.offline.agent = quick.get_config().agent
   return config
+
+
+def _denoiser(shape: tuple[int, ...], updates: int) -> ml_collections.ConfigDict:
+  """The digits' run, as far as its training goes, on random data of another shape."""
+  run = digits.get_config()
+  sizes = ml_collections.ConfigDict()
+  sizes.shape = shape
+  sizes.rows = 1500
+  sizes.num_seeds = 1
+  sizes.updates = updates  # in one compiled call
+  for name in ('sde', 'start', 'steps', 'batch_size', 'network', 'optimizer', 'objective'):
+    sizes[name] = run[name]
+  sizes.objective.alpha = 1.25  # of Rényi training
+  sizes.variants = {}
+  return sizes

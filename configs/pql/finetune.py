@@ -2,8 +2,8 @@
 
   python -m experiments.pql.main --config=configs/pql/finetune.py
 
-On 2 cores of an AMD EPYC half an hour beside other jobs. Success goes from 0.10 [-0.23, 0.43] to 0.48
-[0.41, 0.56] for FQL, and from 0.17 [-0.19, 0.53] to 0.33 [0.26, 0.41] for PQL.
+On 2 cores of an AMD EPYC half an hour beside other jobs. Success goes from 0.10 [-0.23, 0.43] to
+0.48 [0.41, 0.56] for FQL, and from 0.17 [-0.19, 0.53] to 0.33 [0.26, 0.41] for PQL.
 """
 
 import ml_collections

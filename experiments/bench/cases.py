@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -10,37 +9,16 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from experiments.bench import diffusion
+from experiments.bench.case import Case, training
 from experiments.pql import methods
 from experiments.pql.methods import agent
 from lib.io import models
 from lib.lm import generate, sampling
 from lib.nn import mlp
-from lib.rl import batches
 from lib.stats import hypotheses
 from lib.train import app, devices
 from lib.voting import allocation, paths, policies, sources
-
-
-class Case(NamedTuple):
-  """A computation to measure.
-
-  Attributes:
-    fn: a function that `jax.jit` takes.
-    args: its arguments.
-    updates: steps of training in one call, of each seed.
-    seeds: seeds that it trains at once.
-    unit: what is counted as an update.
-    work: operations of one call, where XLA cannot count them.
-    traffic: bytes that one call has to read from memory, at least.
-  """
-
-  fn: Callable[..., Any]
-  args: tuple[Any, ...]
-  updates: int = 1
-  seeds: int = 1
-  unit: str = 'update'
-  work: float | None = None
-  traffic: float | None = None
 
 
 def mlp_gradient(config: ml_collections.ConfigDict) -> Case:
@@ -73,30 +51,11 @@ def offline_updates(method_name: str, sizes: ml_collections.ConfigDict) -> Case:
       `observation_dim`, `action_dim`, and the method's `agent`.
 
   Returns:
-    A function of (states, keys, data), the first two with a leading axis of seeds: a scan over
-    updates, in which every seed draws its batch and trains, under `vmap`.
+    As `case.training`.
   """
   spec = agent.Spec(sizes.observation_dim, sizes.action_dim)
   method = methods.METHODS[method_name](sizes.agent, spec)
-  init_key, train_key = jax.random.split(jax.random.key(0))
-  states = jax.jit(jax.vmap(method.init))(jax.random.split(init_key, sizes.num_seeds))
-
-  mesh = devices.mesh(sizes.num_seeds)
-
-  def train(states: agent.State, keys: chex.PRNGKey, data: agent.Batch):
-    sample = functools.partial(batches.sample_batch, data, batch_size=sizes.batch_size)
-
-    def step(states, index):
-      now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, index)))(keys)
-      batch = devices.constrain_batch(jax.vmap(sample)(now[:, 0]), mesh, seeded=True)
-      return jax.vmap(method.update)(states, batch, now[:, 1])
-
-    return jax.lax.scan(step, states, jnp.arange(sizes.updates))
-
-  keys = jax.random.split(train_key, sizes.num_seeds)
-  states, keys = devices.place((states, keys), mesh, 'seed')
-  args = (states, keys, devices.place(_transitions(sizes.rows, spec), mesh))
-  return Case(train, args, sizes.updates, sizes.num_seeds)
+  return training(method, _transitions(sizes.rows, spec), sizes)
 
 
 def language_model(kind: str, config: ml_collections.ConfigDict) -> Case:
@@ -237,6 +196,7 @@ CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
     f'lm_{kind}': functools.partial(language_model, kind)
     for kind in ('prefill', 'decode_1', 'decode_32')
   },
+  **diffusion.CASES,
   **{f'{name}_update': functools.partial(_default_updates, name) for name in methods.METHODS},
 }
 

@@ -7,7 +7,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from experiments.bench import peers, yardsticks
+from experiments.bench import diffusion, peers, yardsticks
 from experiments.bench.cases import CASES, Case, build, sizes_of
 from experiments.pql import methods
 from experiments.pql.methods import agent
@@ -37,7 +37,9 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   if config.peer:
     peers.check(config.peer)
   if config.transformers:
-    peers.check_transformers()
+    peers.check_installed('transformers', ('torch', 'transformers'))
+  if config.torch:
+    peers.check_installed('torch', ('torch',))
   for pair in config.ratios:
     if len(pair) != 2 or not set(pair) <= set(config.cases):
       raise ValueError(f'config.ratios: {pair} are not two of config.cases.')
@@ -50,6 +52,7 @@ def prepare(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f'config.{section}{name} must be positive, got {numbers}.')
   if not config.min_seconds >= 0:
     raise ValueError(f'config.min_seconds must be zero or more, got {config.min_seconds}.')
+  diffusion.check(config)
   for make in methods.METHODS.values():
     try:
       make(config.offline.agent, agent.Spec(1, 1))
@@ -73,6 +76,10 @@ def measure(run, _) -> None:
       peer_tasks[other] = peers.transformers_lm(name.removeprefix('lm_'), config, cases[name])
       cases[other] = cases[name]._replace(fn=None, args=())
       config_ratios.append((name, other))
+  if config.torch and 'diffusion_unet' in names:
+    peer_tasks['torch_unet'] = peers.torch_unet(config, cases['diffusion_unet'])
+    cases['torch_unet'] = Case(None, ())
+    config_ratios.append(('diffusion_unet', 'torch_unet'))
   beside = {n: peers.HOST[n] for n in names if config.host_peers and n in peers.HOST}
   for name, (other, make, _) in beside.items():
     ours, peer_tasks[other] = cases[name], make(config, cases[name])
@@ -107,6 +114,9 @@ def measure(run, _) -> None:
     if np.isfinite(memory := tasks[name].memory):
       exact = intervals.Interval(memory / 1e6, np.nan, np.nan, 'of the program')
       rows.append(tables.row(name, 'mbyte', exact, n=1, seeds=cases[name].seeds, better='lower'))
+    for metric, number in (cases[name].counts or {}).items():
+      exact = intervals.Interval(number, np.nan, np.nan, 'of one call')
+      rows.append(tables.row(name, metric, exact, n=1, seeds=cases[name].seeds, better='lower'))
   report.write_results(run, rows)
   kinds = ', '.join(sorted({device.device_kind for device in jax.devices()}))
   about = (

@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,11 +23,11 @@ def check(path: str) -> None:
     raise ValueError(f'config.peer: no checkout of seohongpark/fql at {path!r}.')
 
 
-def check_transformers() -> None:
-  """Raises a ValueError unless transformers and torch are installed."""
-  for name in ('torch', 'transformers'):
+def check_installed(field: str, names: Sequence[str]) -> None:
+  """Raises a ValueError unless the packages are installed that a field of the config needs."""
+  for name in names:
     if importlib.util.find_spec(name) is None:
-      raise ValueError(f'config.transformers: {name} is not installed.')
+      raise ValueError(f'config.{field}: {name} is not installed.')
 
 
 def fql(path: str, sizes: ml_collections.ConfigDict) -> yardsticks.Task:
@@ -112,6 +112,25 @@ def transformers_lm(kind: str, config: ml_collections.ConfigDict, ours: cases.Ca
     return ()
 
   return yardsticks.Task(call, ours.work)
+
+
+def torch_unet(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsticks.Task:
+  """One update of our U-Net by PyTorch, checked first to compute what ours computes.
+
+  Args:
+    config: as `cases.CASES['diffusion_unet']`.
+    ours: our case.
+
+  Returns:
+    A task whose work is that of our own update.
+  """
+  from experiments.bench import torch_unet
+
+  sizes = config.diffusion.unet
+  torch_unet.check(sizes)
+  work = yardsticks.flops(ours.fn, *ours.args) / ours.updates / ours.seeds
+  update = torch_unet.trainer(sizes)
+  return yardsticks.Task(lambda: float(update()), work)
 
 
 def numpy_voting(config: ml_collections.ConfigDict, ours: cases.Case) -> yardsticks.Task:

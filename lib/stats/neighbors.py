@@ -101,10 +101,10 @@ def prdc(real: chex.Array, fake: chex.Array, k: int = 5) -> PRDC:
   counts = _map(real_balls_around, fake, real)
   recalled, covered = _map(recalled_and_covered, (real, real_sq), fake)
   return PRDC(
-    precision=jnp.mean(counts > 0),
-    recall=jnp.mean(recalled),
-    density=jnp.mean(counts / k),
-    coverage=jnp.mean(covered),
+    precision=_ratio(counts > 0, len(fake)),
+    recall=_ratio(recalled, len(real)),
+    density=_ratio(counts, k * len(fake)),
+    coverage=_ratio(covered, len(real)),
   )
 
 
@@ -130,6 +130,12 @@ def _squared_distances(point: chex.Array, points: chex.Array) -> chex.Array:
 def _map(row: Callable, rows: chex.ArrayTree, points: chex.Array) -> chex.ArrayTree:
   """Maps `row`, which compares one point with `points`, in blocks of rows."""
   return jax.lax.map(row, rows, batch_size=max(1, _BLOCK_NUMBERS // max(1, points.size)))
+
+
+def _ratio(values: chex.Array, whole: int) -> chex.Array:
+  """Σ values / whole, which is 1 to the last bit where the two are equal."""
+  # XLA would multiply with the rounded inverse of a number that it knows.
+  return jnp.sum(values, dtype=float) / jax.lax.optimization_barrier(jnp.asarray(whole, float))
 
 
 def _real(x: chex.Array) -> chex.Array:

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
 
-from configs.bench import pql, quick, stats
+from configs.bench import diffusion, pql, quick, stats
 from experiments.bench import cases, measure, peers
 from lib.train import app
 
 
 class PrepareTest(parameterized.TestCase):
-  @parameterized.parameters(quick, pql, stats)
+  @parameterized.parameters(quick, pql, stats, diffusion)
   def test_every_config_passes(self, module):
     measure.prepare(module.get_config())
 
@@ -34,6 +34,10 @@ class PrepareTest(parameterized.TestCase):
     ({'peer': '/nowhere'}, r"config\.peer: no checkout .*'/nowhere'"),
     ({'mlp': {'hidden': (8, 0)}}, r'config\.mlp\.hidden'),
     ({'voting': {'largest': 0}}, r'config\.voting\.largest must be positive'),
+    ({'diffusion': {'mlp': {'rows': 0}}}, r'config\.diffusion\.mlp\.rows must be positive'),
+    ({'diffusion': {'unet': {'shape': (9, 9, 1)}}}, r'config\.diffusion\.unet: .*multipliers'),
+    ({'diffusion': {'likelihood': {'probes': -1}}}, r'config\.diffusion\.likelihood\.probes'),
+    ({'neighbors': {'k': 10_000}}, r'config\.neighbors\.points must be more than k'),
     ({'offline': {'updates': 0}}, r'config\.offline\.updates'),
     ({'offline': {'agent': {'q_aggregation': 'max'}}}, r"config\.offline\.agent: .*'max'"),
     ({'offline': {'agent': {'pde': {'form': 'jacobi'}}}}, r"config\.offline\.agent: .*'jacobi'"),

@@ -151,3 +151,61 @@ class FlowMapTest(chex.TestCase):
   def test_refuses_a_density_that_does_not_fit(self):
     with self.assertRaises(AssertionError):
       integrate.flow_map_with_log_density(lambda x, t: x, POINTS, np.zeros((4, 1)))
+
+  def test_backwards_undoes_forwards_and_times_add_up(self):
+    def field(x, t):
+      return jnp.sin(x @ GENERATOR.T + 3 * t) * (1 + t)
+
+    @jax.jit
+    def carry(state, t0, t1):
+      return integrate.flow_map_with_log_density(
+        field, *state, rtol=1e-8, atol=1e-8, t0=t0, t1=t1, norm=integrate.worst_row
+      )
+
+    with jax.enable_x64(True):
+      start = (jnp.asarray(POINTS), jnp.arange(4.0))
+      whole = carry(start, 0.2, 1.1)
+      legs = carry(carry(start, 0.2, 0.7), 0.7, 1.1)
+      found = start, whole, legs, carry(whole, 1.1, 0.2), carry(start, 0.4, 0.4)
+    start, whole, legs, back, nowhere = jax.tree.map(np.asarray, found)
+    self.assertGreater(np.abs(whole[0] - POINTS).max(), 0.3)
+    chex.assert_trees_all_close(legs, whole, atol=1e-6)
+    chex.assert_trees_all_close(back, start, atol=1e-6)
+    chex.assert_trees_all_equal(nowhere, start)
+
+  def test_worst_row_is_as_accurate_among_many_easy_rows(self):
+    # Only the first row moves, on a circle; the others let the default norm forget it.
+    x0 = np.zeros((400, 2), np.float32)
+    x0[0] = 1.0, 0.0
+    quarters = np.float32([[0, 20], [-20, 0]])
+
+    @jax.jit
+    def solve(x):
+      field = lambda x, t: x @ quarters
+      return [integrate.flow_map(field, x, 1e-4, 1e-4, norm=n) for n in (None, integrate.worst_row)]
+
+    default, worst = solve(x0)
+    exact = np.array([np.cos(20.0), np.sin(20.0)])
+    errors = [np.abs(np.asarray(x)[0] - exact).max() for x in (default, worst)]
+    self.assertLess(errors[1], 2e-3)
+    self.assertGreater(errors[0], 5 * errors[1])
+
+  def test_worst_row_by_hand(self):
+    errors = np.float32([[3.0, 4.0], [0.0, -1.0]]), np.float32([-1.0, 7.0])
+    self.assertAlmostEqual(float(integrate.worst_row(errors[0])), np.sqrt(12.5), places=5)
+    self.assertEqual(float(integrate.worst_row(errors)), 7.0)
+    slopes = jax.grad(integrate.worst_row)(np.zeros((2, 2), np.float32))
+    np.testing.assert_array_equal(slopes, 0.0)
+
+  def test_failure_is_nan_and_stays_with_its_seed(self):
+    # The field of the second, third and fourth seed is not finite, the last one's point is not.
+    def solve(scale, late, x):
+      return integrate.flow_map(lambda x, t: jnp.where(t > 0.5, late, scale) * x, x)
+
+    scales = np.float32([0.5, np.nan, np.inf, 0.5, 0.5])
+    lates = np.float32([0.5, 0.5, 0.5, np.nan, 0.5])
+    x = np.ones((5, 2, 1), np.float32)
+    x[4, 1] = np.nan
+    ends = jax.jit(jax.vmap(solve))(scales, lates, x)
+    np.testing.assert_allclose(ends[0], np.exp(0.5), rtol=1e-4)
+    self.assertTrue(np.isnan(ends[1:]).all())

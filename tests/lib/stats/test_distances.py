@@ -197,11 +197,11 @@ class FrechetGaussianTest(chex.TestCase):
     np.testing.assert_allclose(_frechet(*line), 3.0**2 + 3.0**2, rtol=1e-6)
 
   def test_refuses_or_shows_what_is_no_gaussian(self):
-    zero, eye = jnp.zeros(2), jnp.eye(2)
+    zero, eye = np.zeros(2), np.eye(2)
     for broken in (
-      (zero, eye, jnp.zeros(3), eye),
-      (zero, jnp.eye(3), zero, eye),
-      (zero, jnp.ones(2), zero, eye),
+      (zero, eye, np.zeros(3), eye),
+      (zero, np.eye(3), zero, eye),
+      (zero, np.ones(2), zero, eye),
       (zero[None], eye, zero[None], eye),
     ):
       with self.assertRaises(AssertionError):
@@ -256,15 +256,15 @@ class ClassesTest(chex.TestCase):
       np.testing.assert_allclose(share, expected, rtol=1e-6)
 
   def test_labels_of_no_class_do_not_count(self):
+    shares = jax.jit(distances.class_shares, static_argnums=(1, 2))
     labels = jnp.array([0, 1, 1, -1, 3, 2**31 - 1])
-    np.testing.assert_allclose(distances.class_shares(labels, 3), [1 / 3, 2 / 3, 0], rtol=1e-6)
+    np.testing.assert_allclose(shares(labels, 3), [1 / 3, 2 / 3, 0], rtol=1e-6)
     # Without data, smoothing alone gives equal shares.
-    np.testing.assert_allclose(distances.class_shares(labels[:0], 4, 1.0), 0.25)
-    self.assertTrue(np.isnan(distances.class_shares(labels[:0], 4)).all())
+    np.testing.assert_allclose(shares(labels[:0], 4, 1.0), 0.25)
+    self.assertTrue(np.isnan(shares(labels[:0], 4)).all())
 
-  @chex.variants(with_jit=True, without_jit=True)
   def test_divergence_in_closed_form(self):
-    kl = self.variant(distances.histogram_kl)
+    kl = jax.jit(distances.histogram_kl)
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
     self.assertAlmostEqual(float(kl(p, q)), 0.2748872196, places=6)
     # Counts of any size are as good as shares.
@@ -273,15 +273,13 @@ class ClassesTest(chex.TestCase):
     np.testing.assert_allclose(kl(rows, 3 * rows), 0.0, atol=1e-6)
 
   def test_missing_classes(self):
-    full, half = jnp.array([1.0, 1.0]), jnp.array([1.0, 0.0])
-    self.assertAlmostEqual(float(distances.histogram_kl(half, full)), np.log(2), places=6)
-    self.assertEqual(float(distances.histogram_kl(full, half)), np.inf)
-    self.assertEqual(float(distances.histogram_kl(half, half)), 0.0)
-    self.assertTrue(np.isnan(distances.histogram_kl(full, 0 * full)))
-    # Smoothing makes it finite: shares 1/2 s / (1 + s) and the rest.
-    smoothed = distances.class_shares(jnp.zeros(1, jnp.int32), 2, 0.5)
-    expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    self.assertAlmostEqual(float(distances.histogram_kl(full, smoothed)), expected, places=6)
+    kl = jax.jit(distances.histogram_kl)
+    full, half = np.array([1.0, 1.0]), np.array([1.0, 0.0])
+    self.assertAlmostEqual(float(kl(half, full)), np.log(2), places=6)
+    self.assertEqual(float(kl(full, half)), np.inf)
+    self.assertEqual(float(kl(half, half)), 0.0)
+    self.assertEqual(float(kl(full, 0 * full)), np.inf)
+    self.assertEqual(float(kl(0 * full, full)), np.inf)
 
   def test_refuses_what_is_no_histogram(self):
     labels = jnp.zeros(3, jnp.int32)

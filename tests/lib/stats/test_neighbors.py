@@ -30,20 +30,16 @@ def direct_prdc(real, fake, k):
   between = spatial.distance.cdist(np.float64(real), np.float64(fake))
   in_real = between < tree_radii(real, k)[:, None]
   in_fake = between < tree_radii(fake, k)[None]
-  return (
-    in_real.any(0).mean(),
-    in_fake.any(1).mean(),
-    in_real.sum() / k / len(fake),
-    in_real.any(1).mean(),
-  )
+  density = in_real.sum() / k / len(fake)
+  return in_real.any(0).mean(), in_fake.any(1).mean(), density, in_real.any(1).mean()
 
 
 class RadiiTest(chex.TestCase):
   @chex.variants(with_jit=True, without_jit=True)
   def test_on_the_line(self):
     x = jnp.array([[0.0], [1.0], [3.0], [7.0]])
-    radii = self.variant(lambda x: [neighbors.radii(x, k) for k in (1, 2, 3)])(x)
-    np.testing.assert_array_equal(radii, [[1, 1, 2, 4], [3, 2, 3, 6], [7, 6, 4, 7]])
+    radii = self.variant(lambda x: neighbors.radii(x, 2))(x)
+    np.testing.assert_array_equal(radii, [3, 2, 3, 6])
 
   def test_agrees_with_a_tree_where_neighbours_are_near_and_the_origin_far(self):
     # |x|² + |y|² - 2 x·y has an error of about 1e-2 here, and squared radii are about 1e-4.
@@ -79,38 +75,46 @@ class RadiiTest(chex.TestCase):
 
 
 class PrdcTest(chex.TestCase):
-  @chex.variants(with_jit=True, without_jit=True)
   def test_agrees_with_the_definitions_in_any_blocks(self):
     real, fake = points(2, 61, 3), 0.8 * points(3, 47, 3) + 0.3
     expected = direct_prdc(real, fake, 3)
-    for numbers in (1, 20 * 47 * 3, 10**9):
-      with mock.patch.object(neighbors, '_BLOCK_NUMBERS', numbers):
-        found = self.variant(lambda *sets: neighbors.prdc(*sets, k=3))(real, fake)
-      np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(_prdc(real, fake, k=3), expected, rtol=1e-6)
+    # Blocks of several rows and a rest.
+    with mock.patch.object(neighbors, '_BLOCK_NUMBERS', 20 * 47 * 3):
+      found = jax.jit(lambda *sets: neighbors.prdc(*sets, k=3))(real, fake)
+    np.testing.assert_array_equal(found, _prdc(real, fake, k=3))
 
-  @parameterized.parameters(2, 40)
+  def test_blocks_have_a_row_at_least(self):
+    x = points(12, 9, 2)
+    with mock.patch.object(neighbors, '_BLOCK_NUMBERS', 1):
+      found = jax.jit(lambda x: neighbors.radii(x, 3))(x)
+    np.testing.assert_allclose(found, tree_radii(x, 3), rtol=1e-6)
+
+  @parameterized.parameters(3, 40)
   def test_one_for_a_set_against_itself_in_any_order(self, width):
     # Far from the origin, where rounding would tell a point from itself.
-    x = 30.0 + points(4, 101, width)
-    np.testing.assert_array_equal(_prdc(x, x[::-1], k=5), np.ones(4))
+    x = 30.0 + points(4, 61, width)
+    np.testing.assert_array_equal(_prdc(x, x[::-1], k=3), np.ones(4))
 
   def test_zero_for_sets_apart(self):
     x, y = points(5, 61, 3), points(6, 47, 3) + 100.0
     np.testing.assert_array_equal(_prdc(x, y, k=3), np.zeros(4))
 
+  @chex.variants(with_jit=True, without_jit=True)
   def test_balls_are_open(self):
+    prdc = self.variant(lambda *sets: neighbors.prdc(*sets, k=1))
     # The radii are 1 and 3; 2 lies at distance 1 from a real point.
     real, fake = jnp.array([[0.0], [1.0]]), jnp.array([[2.0], [5.0]])
-    np.testing.assert_array_equal(_prdc(real, fake, k=1), [0, 1, 0, 0])
+    np.testing.assert_array_equal(prdc(real, fake), [0, 1, 0, 0])
     # Balls (-1, 1) and (0, 2) of the real points hold 0 twice and 1.5 once; k is 1.
     fake = jnp.array([[0.5], [1.5]])
-    np.testing.assert_array_equal(_prdc(real, fake, k=1), [1, 1, 1.5, 1])
+    np.testing.assert_array_equal(prdc(real, fake), [1, 1, 1.5, 1])
 
   def test_modes_lost_and_modes_invented(self):
     modes = 100.0 * np.arange(4, dtype=np.float32)[:, None, None] + points(7, 4, 10, 2)
     real = modes[:2].reshape(-1, 2)
-    # One of two modes and nothing else: all is good, half is missing.
-    found = _prdc(real, modes[[0]].reshape(-1, 2), k=4)
+    # One of two modes, four times over, and nothing else: all is good, half is missing.
+    found = _prdc(real, np.tile(modes[0], (4, 1)), k=4)
     np.testing.assert_allclose(found, [1, 0.5, 1, 0.5])
     # Both modes and two that do not exist: nothing is missing, half is good.
     found = _prdc(real, modes.reshape(-1, 2), k=4)
@@ -131,25 +135,26 @@ class PrdcTest(chex.TestCase):
     self.assertGreater(there.precision, there.recall)
 
   def test_expected_values_where_the_laws_are_equal(self):
-    # Of M + N exchangeable points: the balls of a real point hold fakes unless its k nearest are
-    # real, and k fakes in expectation for every M real points that are not the centre.
-    m, n, k, seeds = 21, 30, 3, 400
+    # All M + N points are exchangeable. The ball of a real point holds no fake one if its k nearest
+    # are all real; a fake point ranks among the M - 1 others of a real one as each of them does, so
+    # that each of M balls holds it with probability k/M.
+    m, n, k, seeds = 21, 30, 3, 200
     real, fake = points(10, seeds, m, 2), points(11, seeds, n, 2)
     found = jax.jit(jax.vmap(lambda *sets: neighbors.prdc(*sets, k=k)))(real, fake)
     missed = np.prod([(m - i) / (m + n - i) for i in range(1, k + 1)])
     for values, expected in ((found.coverage, 1 - missed), (found.density, 1.0)):
       self.assertAlmostEqual(values.mean(), expected, delta=4 * stats.sem(values))
-    for seed in (0, 7):
-      alone = _prdc(real[seed], fake[seed], k=k)
-      np.testing.assert_array_equal([field[seed] for field in found], alone)
+    for seed in range(5):
+      alone = direct_prdc(real[seed], fake[seed], k)
+      np.testing.assert_allclose([field[seed] for field in found], alone, rtol=1e-6)
 
   def test_points_that_are_not_finite_are_near_nothing(self):
     real, fake = points(2, 61, 3), points(3, 47, 3)
-    clean = _prdc(real, fake[2:], k=3)
+    precision, recall, density, coverage = direct_prdc(real, fake[2:], 3)
     fake[0], fake[1, 1] = np.inf, np.nan
     found = _prdc(real, fake, k=3)
     share = 45 / 47
-    expected = (share * clean.precision, clean.recall, share * clean.density, clean.coverage)
+    expected = (share * precision, recall, share * density, coverage)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     # With three finite points left there is no third neighbour, and no ball as large as space.
     fake[3:] = np.nan
@@ -157,15 +162,15 @@ class PrdcTest(chex.TestCase):
     np.testing.assert_array_equal(_prdc(real, np.full_like(fake, np.nan), k=3), np.zeros(4))
 
   def test_copies_of_one_point_have_empty_balls(self):
-    x = np.ones((6, 2), np.float32)
-    np.testing.assert_array_equal(_prdc(x, x, k=5), np.zeros(4))
+    x = np.ones((61, 3), np.float32)
+    np.testing.assert_array_equal(_prdc(x, x, k=3), np.zeros(4))
 
   def test_refuses_sets_that_do_not_fit(self):
-    x = jnp.zeros((6, 2))
+    x = np.zeros((6, 2))
     with self.assertRaises(AssertionError):
-      neighbors.prdc(x, jnp.zeros((6, 3)))
+      neighbors.prdc(x, np.zeros((6, 3)))
     with self.assertRaises(AssertionError):
-      neighbors.prdc(x, jnp.zeros(6))
+      neighbors.prdc(x, np.zeros(6))
     for real, fake in ((x, x[:5]), (x[:5], x)):
       with self.assertRaisesRegex(ValueError, 'got k=5'):
         neighbors.prdc(real, fake, k=5)
