@@ -19,6 +19,7 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   config = quick.get_config()
   config.gaussian_fit = False
   if part == 'core':
+    config.num_seeds = 5
     config.methods = ('likelihood', *(f'renyi_{name}' for name in SWEEP))
   elif part == 'rest':
     config.num_seeds = 3

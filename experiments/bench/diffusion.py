@@ -111,10 +111,23 @@ def digits_likelihood(config: ml_collections.ConfigDict) -> Case:
     return moved, divergence(key)(push, x)
 
   args = (params, x, probe_key)
-  evaluations = _count(log_p, *args)
+  _, evaluations = counted(log_p, *args)
   work = evaluations * yardsticks.flops(rates, *args)
   counts = {'evaluations': float(evaluations)}
   return Case(log_p, args, sizes.points, 1, 'point', work, counts=counts)
+
+
+def counted(fn: Callable[..., Any], *args: Any) -> tuple[Any, int]:
+  """Returns `fn(*args, seen=seen)` and how often the compiled program calls `seen()`."""
+  count = 0
+
+  def seen() -> None:
+    nonlocal count
+    count += 1
+
+  out = jax.block_until_ready(jax.jit(functools.partial(fn, seen=seen))(*args))
+  jax.effects_barrier()
+  return out, count
 
 
 def neighbors_of_samples(config: ml_collections.ConfigDict) -> Case:
@@ -137,19 +150,6 @@ def _fit(x: chex.Array, sizes: ml_collections.ConfigDict) -> Any:
   loop = training(methods.make(sizes, 'likelihood', sizes.shape), x, sizes)
   states, _ = jax.jit(loop.fn)(*loop.args)
   return jax.tree.map(lambda p: p[0], states.params)
-
-
-def _count(fn: Callable[..., Any], *args: Any) -> int:
-  """The evaluations of the field in a call of `fn(*args, seen)`."""
-  count = 0
-
-  def seen() -> None:
-    nonlocal count
-    count += 1
-
-  jax.block_until_ready(jax.jit(functools.partial(fn, seen=seen))(*args))
-  jax.effects_barrier()
-  return count
 
 
 def _positive(name: str, numbers: Any) -> None:

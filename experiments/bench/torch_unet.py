@@ -175,9 +175,9 @@ def load(net: UNet, params: Any) -> None:
     for path, value in jax.tree_util.tree_leaves_with_path(params['params']):
       *module, kind = (entry.key for entry in path)
       name = '.'.join([*module, 'bias' if kind == 'bias' else 'weight']).replace('Block_', 'Block.')
-      if name not in theirs:
-        raise ValueError(f'PyTorch has no {name}.')
-      array, found = np.array(value), theirs.pop(name)
+      array, found = np.array(value), theirs.pop(name, None)
+      if found is None or found.numel() != array.size:
+        raise ValueError(f'PyTorch has no {name} of {array.size} numbers.')
       if kind == 'kernel':
         array = array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
       found.copy_(torch.from_numpy(array).reshape(found.shape))

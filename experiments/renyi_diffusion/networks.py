@@ -124,7 +124,7 @@ def _perceptron(config, dim: int, features: int):
   _require(_whole(config.hidden, 1), 'hidden', 'positive whole numbers', config.hidden)
   _require(config.time_frequencies >= 0, 'time_frequencies', 'at least 0', config.time_frequencies)
   # A smooth activation: the noise's divergence is part of the likelihood.
-  net = mlp.MLP(tuple(config.hidden), features, activation=jax.nn.swish)
+  net = mlp.MLP(tuple(config.hidden), features, activation=jax.nn.gelu)
 
   def inputs(x, t):
     chex.assert_shape(x, (None, dim))

@@ -58,6 +58,7 @@ class UNet(nn.Module):
     )
     attend = functools.partial(AttentionBlock, init_scale=self.init_scale, dtype=self.dtype)
     widths = [self.channels * multiplier for multiplier in self.multipliers]
+    conv = functools.partial(Conv, dtype=self.dtype)
     dense = functools.partial(
       nn.Dense, 4 * self.channels, kernel_init=_kernel(1.0), dtype=self.dtype
     )
@@ -66,7 +67,7 @@ class UNet(nn.Module):
     for _ in range(2):
       time = nn.swish(dense()(time))
 
-    h = _conv(x, self.channels, self.dtype)
+    h = conv(self.channels)(x, deterministic)
     skips = [h]
     for level, width in enumerate(widths):
       for _ in range(self.blocks):
@@ -91,7 +92,7 @@ class UNet(nn.Module):
         h = residual(width, resample='up')(h, time, deterministic)
 
     h = nn.swish(_norm(h, self.dtype))
-    return _conv(h, x.shape[-1], self.dtype, self.init_scale).astype(jnp.float32)
+    return conv(x.shape[-1], self.init_scale)(h, deterministic).astype(jnp.float32)
 
 
 class ResidualBlock(nn.Module):
@@ -118,11 +119,11 @@ class ResidualBlock(nn.Module):
     """Maps features (B, H, W, C) and embedded times (B, E) to (B, H', W', width)."""
     resize = {'down': _halve, 'up': _double, None: lambda h: h}[self.resample]
     h = resize(nn.swish(_norm(x, self.dtype)))
-    h = _conv(h, self.width, self.dtype)
+    h = Conv(self.width, dtype=self.dtype)(h, deterministic)
     shift = nn.Dense(self.width, kernel_init=_kernel(1.0), dtype=self.dtype)(time)
     h = nn.swish(_norm(h + shift[:, None, None], self.dtype))
     h = nn.Dropout(self.dropout)(h, deterministic=deterministic)
-    h = _conv(h, self.width, self.dtype, self.init_scale)
+    h = Conv(self.width, self.init_scale, self.dtype)(h, deterministic)
     if self.resample == 'down':
       x = resize(x)
     if self.resample or x.shape[-1] != self.width:
@@ -151,6 +152,33 @@ class AttentionBlock(nn.Module):
     return (x + h.reshape(x.shape)) * _RESCALE
 
 
+class Conv(nn.Module):
+  """A 3 x 3 convolution with a bias, of as many pixels as came in.
+
+  In loops such as `lax.scan` XLA's CPU compiler leaves convolutions alone whose axes have another
+  order than NHWC and HWIO, as derivatives by `nn.Conv` have, and runs them 30 times slower
+  (github.com/jax-ml/jax/issues/12868). In training derivatives therefore are written out, which
+  rules out forward mode; elsewhere they are JAX's own.
+
+  Attributes:
+    width: channels of the output.
+    scale: factor on the variance of the first kernel.
+    dtype: of the computation.
+  """
+
+  width: int
+  scale: float = 1.0
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: chex.Array, deterministic: bool) -> chex.Array:
+    """Maps (B, H, W, C) to (B, H, W, width); training is what is not `deterministic`."""
+    kernel = self.param('kernel', _kernel(self.scale), (3, 3, x.shape[-1], self.width))
+    bias = self.param('bias', nn.initializers.zeros, (self.width,))
+    x, kernel, bias = (array.astype(self.dtype) for array in (x, kernel, bias))
+    return (_convolve if deterministic else _convolve_trained)(x, kernel) + bias
+
+
 def resolutions(side: int, num_levels: int) -> list[int]:
   """The lengths of a side at each resolution, from the full one down.
 
@@ -171,8 +199,39 @@ def _kernel(scale: float) -> nn.initializers.Initializer:
   return nn.initializers.variance_scaling(max(scale, 1e-10), 'fan_avg', 'uniform')
 
 
-def _conv(x: chex.Array, width: int, dtype: Any, scale: float = 1.0) -> chex.Array:
-  return nn.Conv(width, (3, 3), kernel_init=_kernel(scale), dtype=dtype)(x)
+def _convolve(x: chex.Array, kernel: chex.Array, padding: Any = 'SAME') -> chex.Array:
+  names = ('NHWC', 'HWIO', 'NHWC')
+  return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=names)
+
+
+@jax.custom_vjp
+def _convolve_trained(x: chex.Array, kernel: chex.Array) -> chex.Array:
+  return _convolve(x, kernel)
+
+
+def _forward(x, kernel):
+  return _convolve(x, kernel), (x, kernel)
+
+
+def _backward(saved, g):
+  return jax.lax.platform_dependent(*saved, g, cpu=_backward_cpu, default=_backward_default)
+
+
+def _backward_default(x, kernel, g):
+  return jax.vjp(_convolve, x, kernel)[1](g)
+
+
+def _backward_cpu(x, kernel, g):
+  # Channels are summed over for x, images for the kernel; both are convolutions in the usual order
+  # of axes once they are transposed.
+  from_x = _convolve(g, kernel[::-1, ::-1].swapaxes(2, 3))
+  rows, columns = (size // 2 for size in kernel.shape[:2])
+  padding = ((rows, rows), (columns, columns))
+  from_kernel = _convolve(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), padding)
+  return from_x, from_kernel.transpose(1, 2, 0, 3)
+
+
+_convolve_trained.defvjp(_forward, _backward)
 
 
 def _norm(x: chex.Array, dtype: Any) -> chex.Array:

@@ -181,9 +181,13 @@ def reverse_sde(
       jnp.broadcast_to(jnp.sqrt(sde.diffusion_sq(_column(x, -minus_t))), x.shape)
     )
 
-  # The steps are fixed, so that each increment is asked for once: a Brownian tree, which would also
-  # answer for parts of a step, costs many times as much.
-  path = diffrax.UnsafeBrownianPath(jax.ShapeDtypeStruct(x.shape, x.dtype), key)
+  path = diffrax.VirtualBrownianTree(
+    clock[0],
+    clock[-1],
+    tol=0.5 * (sde.horizon - start) / num_steps,
+    shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+    key=key,
+  )
   solution = diffrax.diffeqsolve(
     diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, path)),
     solver or diffrax.Euler(),

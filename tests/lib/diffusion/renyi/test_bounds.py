@@ -169,11 +169,14 @@ class DenoisingLogWeightsTest(chex.TestCase):
     exact = stats.norm(0, std).logpdf(x0).sum(axis=1)
 
     # Even in the log SNR, and every second time of them, and so on.
-    with jax.enable_x64(True):
-      first, last = sde.log_snr(np.array([1e-3, 1.0]))
-      log_snr = np.linspace(first, last, 1281)
+    @jax.jit
+    def grid(ends):
+      log_snr = jnp.linspace(*sde.log_snr(ends), 1281)
       times = sde.time(log_snr)
-      m, s, v = (np.asarray(f(times)) for f in (sde.mean, sde.std, variance))
+      return log_snr, times, sde.mean(times), sde.std(times), variance(times)
+
+    with jax.enable_x64(True):
+      log_snr, times, m, s, v = map(np.asarray, grid(np.array([1e-3, 1.0])))
     # The ELBO in closed form, for each ε_t is N(0, I).
     errors = (2 * (m * std) ** 4 + (s * m) ** 2 * np.sum(x0**2, axis=1)[:, None]) / v**2
     prior = np.sum(0.5 - (m[-1] * x0) ** 2 / 2 - s[-1] ** 2 / 2 + np.log(s[-1]), axis=1)
