@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.renyi_diffusion import unet
+
 FEATURES = 64  # width of the last hidden layer
 _ROWS = 1000  # images at once, where nothing is trained
 
@@ -30,7 +32,7 @@ class Classifier(NamedTuple):
 
 
 class CNN(nn.Module):
-  """Three 3 x 3 convolutions, the last two of which halve the sides, and a hidden layer.
+  """Three convolutions, the first two of which are followed by means of 2 x 2, and a hidden layer.
 
   Attributes:
     classes: number of classes.
@@ -41,10 +43,12 @@ class CNN(nn.Module):
   channels: int = 16
 
   @nn.compact
-  def __call__(self, x: chex.Array) -> tuple[chex.Array, chex.Array]:
+  def __call__(self, x: chex.Array, deterministic: bool) -> tuple[chex.Array, chex.Array]:
     """Maps images (B, H, W, C) to logits (B, classes) and features (B, FEATURES)."""
-    for factor, stride in ((1, 1), (2, 2), (2, 2)):
-      x = nn.Conv(factor * self.channels, (3, 3), strides=stride, use_bias=False)(x)
+    for layer, factor in enumerate((1, 2, 2)):
+      if layer:
+        x = nn.avg_pool(x, (2, 2), (2, 2))
+      x = unet.Conv(factor * self.channels)(x, deterministic)
       x = nn.swish(nn.GroupNorm(4)(x))
     features = nn.swish(nn.Dense(FEATURES)(x.reshape(x.shape[0], -1)))
     return nn.Dense(self.classes)(features), features
@@ -80,12 +84,12 @@ def train(
   images, labels = jnp.asarray(images, jnp.float32), jnp.asarray(labels, jnp.int32)
   net = CNN(int(labels.max()) + 1)
   init_key, train_key = jax.random.split(key)
-  params = jax.jit(net.init)(init_key, images[:1])
+  params = jax.jit(net.init, static_argnums=2)(init_key, images[:1], True)
   optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
 
   def loss(params, x, y):
     targets = optax.smooth_labels(jax.nn.one_hot(y, net.classes), smoothing)
-    return jnp.mean(optax.softmax_cross_entropy(net.apply(params, x)[0], targets))
+    return jnp.mean(optax.softmax_cross_entropy(net.apply(params, x, False)[0], targets))
 
   @jax.jit
   def run(params, images, labels, keys):
@@ -100,7 +104,7 @@ def train(
     return jax.lax.scan(step, (params, optimizer.init(params)), keys)[0][0]
 
   params = run(params, images, labels, jax.random.split(train_key, num_steps))
-  apply = jax.jit(net.apply)
+  apply = jax.jit(lambda params, x: net.apply(params, x, True))
   return Classifier(
     params=params,
     logits=functools.partial(_in_blocks, lambda x: apply(params, x)[0]),

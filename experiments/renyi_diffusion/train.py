@@ -14,9 +14,12 @@ from lib.train import app, checkpoint, console, devices, loop, metrics
 
 
 def prepare(config: ml_collections.ConfigDict) -> data.Data:
-  """Checks the config, then loads the data."""
+  """Checks the config, loads the data, and sees that every method suits them."""
   checks.check(config)
-  return data.load(config.data, config.batch_size, config.seed)
+  dataset = data.load(config.data, config.batch_size, config.seed)
+  for name in config.methods:
+    methods.make(config, name, dataset.shape)
+  return dataset
 
 
 def train(run: app.Run, dataset: data.Data) -> None:
@@ -60,6 +63,7 @@ def train_method(run: app.Run, name: str, dataset: data.Data, model: Any) -> Non
         writer=writer,
         checkpoints=checkpoints,
         checkpoint_every=config.checkpoint_every,
+        vmapped=config.vmapped,
       )
       with contextlib.closing(trained):
         for _, state in trained:  # noqa: B007 - the last one is scored

@@ -155,10 +155,9 @@ class AttentionBlock(nn.Module):
 class Conv(nn.Module):
   """A 3 x 3 convolution with a bias, of as many pixels as came in.
 
-  In loops such as `lax.scan` XLA's CPU compiler leaves convolutions alone whose axes have another
-  order than NHWC and HWIO, as derivatives by `nn.Conv` have, and runs them 30 times slower
-  (github.com/jax-ml/jax/issues/12868). In training derivatives therefore are written out, which
-  rules out forward mode; elsewhere they are JAX's own.
+  `nn.Conv` would do, but for loops on CPUs: within `lax.scan` XLA reorders no axes, and what has
+  other orders than NHWC and HWIO, as JAX's derivatives have, takes it 30 times as long. So in
+  training the derivatives are written out, which rules out forward mode; elsewhere they are JAX's.
 
   Attributes:
     width: channels of the output.

@@ -33,8 +33,9 @@ def denoising_errors(
 def likelihood_losses(errors: chex.Array, normalizer: chex.Numeric) -> chex.Array:
   """Each datum's bound ℓ(x_0) = Z/2 · mean_k ‖ε̂ - ε‖² at importance-sampled times.
 
-  An unbiased estimate of ½ ∫ g² E‖s(x_t, t) + ε/σ‖² dt, which is -log q(x_0) at least, up to a
-  number that does not depend on the network. Song et al. (2021), arXiv:2101.09258, theorem 3.
+  An unbiased estimate of ½ ∫ g² E‖s(x_t, t) + ε/σ‖² dt, which is -log q(x_0) at least, up to
+  C(x_0), which does not depend on the network (`likelihood.nelbo` has it). Song et al. (2021),
+  arXiv:2101.09258, theorem 3.
 
   Args:
     errors: (B, K), of `denoising_errors` at `times.importance_times`.

@@ -164,9 +164,11 @@ def cosine(shift: float = 0.008, horizon: float = 0.9946) -> SDE:
   beta = lambda t: 2.0 * speed * jnp.tan(angle(t))
 
   def time(log_snr: chex.Array) -> chex.Array:
-    # tan² θ = tan² θ₀ + (1 + tan² θ₀) / SNR.
-    tan = math.tan(start)
-    return (jnp.arctan(jnp.sqrt(tan**2 + (1.0 + tan**2) * jnp.exp(-log_snr))) - start) / speed
+    # tan² θ = tan² θ₀ + (1 + tan² θ₀) / SNR, and the tangent of θ - θ₀ without cancellation.
+    first = math.tan(start)
+    gap_sq = (1.0 + first**2) * jnp.exp(-log_snr)
+    last = jnp.sqrt(first**2 + gap_sq)
+    return jnp.arctan(gap_sq / (last + first) / (1.0 + first * last)) / speed
 
   return SDE(
     mean=mean,

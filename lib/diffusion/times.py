@@ -18,7 +18,7 @@ def stratified(key: chex.PRNGKey, shape: tuple[int, ...]) -> chex.Array:
     shape: (..., K).
 
   Returns:
-    Numbers of `shape`; the k-th lies in [k/K, (k+1)/K).
+    Numbers of `shape`; the k-th lies in [k/K, (k+1)/K], the upper end by rounding alone.
   """
   strata = jnp.arange(shape[-1], dtype=jnp.float32)
   return (strata + jax.random.uniform(key, shape)) / shape[-1]
@@ -86,7 +86,7 @@ def soft_truncation(sde: SDE, u: chex.Array, start: float, exponent: float = 1.0
   if exponent == 1:
     return sde.horizon * ratio ** (1.0 - u)
   # The inverse of the distribution function (1 - (start/τ)^{k-1}) / (1 - (start/T)^{k-1}).
-  return start * (1.0 - u * (1.0 - ratio ** (exponent - 1.0))) ** (1.0 / (1.0 - exponent))
+  return start * ((1.0 - u) + u * ratio ** (exponent - 1.0)) ** (1.0 / (1.0 - exponent))
 
 
 def _check_start(sde: SDE, start: chex.Numeric) -> None:

@@ -43,6 +43,7 @@ def chunks(
   writer: Writer,
   checkpoints: Checkpoints | None,
   checkpoint_every: int,
+  vmapped: bool = True,
 ) -> Generator[tuple[int, State], State | None, None]:
   """Trains, and hands the state to the caller's evaluation after every chunk of steps.
 
@@ -60,6 +61,8 @@ def chunks(
     writer: takes the metrics' means over each chunk as records of kind 'train'.
     checkpoints: where to go on from and to save to, if anywhere.
     checkpoint_every: steps between checkpoints, a multiple of `chunk_steps`; the end is saved too.
+    vmapped: False trains the seeds one after another within a step, which a CPU wants where each
+      convolves with kernels of its own: under `vmap` those leave its fast path.
 
   Yields:
     (steps done, state): first step 0 or the latest checkpoint, whose evaluations are to be written
@@ -93,7 +96,7 @@ def chunks(
   def compiled(length: int) -> Callable:
     placed = NamedSharding(mesh, PartitionSpec(*lead))
     everywhere = NamedSharding(mesh, PartitionSpec())
-    chunk = functools.partial(_chunk, step, sample, mesh, length)
+    chunk = functools.partial(_chunk, step, sample, mesh, length, vmapped)
     jitted = jax.jit(chunk, donate_argnums=0, out_shardings=(placed, everywhere, everywhere))
     return jitted.lower(state, data, keys, np.int32(0)).compile()
 
@@ -125,15 +128,20 @@ def chunks(
       checkpoints.save(done, state)
 
 
-def _chunk(step: Step, sample: Sample, mesh: Mesh, length: int, state, data, keys, start):
+def _chunk(
+  step: Step, sample: Sample, mesh: Mesh, length: int, vmapped: bool, state, data, keys, start
+):
   """Traced. Returns the state after `length` steps, metrics (length, [S]), and who has a NaN."""
   over_seeds = jax.vmap if keys.ndim else lambda fn, in_axes=0: fn
+  train = over_seeds(step)
+  if keys.ndim and not vmapped:
+    train = lambda *each: jax.lax.map(lambda one: step(*one), each)
 
   def body(state, index):
     now = over_seeds(lambda key: jax.random.split(jax.random.fold_in(key, index)))(keys)
     batch = over_seeds(sample, in_axes=(None, 0))(data, now[..., 0])
     batch = devices.constrain_batch(batch, mesh, seeded=keys.ndim == 1)
-    state, metrics = over_seeds(step)(state, batch, now[..., 1])
+    state, metrics = train(state, batch, now[..., 1])
     chex.assert_shape(list(metrics.values()), keys.shape)
     return state, metrics
 

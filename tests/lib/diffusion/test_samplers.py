@@ -319,8 +319,8 @@ class PredictorCorrectorTest(chex.TestCase):
     return m[-1] * mean + offset, variance
 
   def test_law_of_the_samples(self):
-    # Long Langevin steps leave a variance of their own, about 4/3 where α is 1, and after long steps
-    # in time the prediction is poor; but the law is known.
+    # Long Langevin steps leave a variance of their own, about 4/3 where α is 1, and long steps in
+    # time predict poorly; but the law is known.
     mean, std, correctors, ratio = 0.3, 0.5, 2, 0.5
     shape = (2000, 4)
     x = points(normal(*shape), HORIZON, mean, std)

@@ -196,6 +196,10 @@ class ChunksTest(parameterized.TestCase):
       of_seed = {name: values[seed] for name, values in both.items()}
       chex.assert_trees_all_close(one, of_seed, rtol=1e-5, atol=1e-6)
 
+  def test_seeds_one_after_another_end_alike(self):
+    for done, state in chunks(self.workdir, vmapped=False):
+      assert_close(state, self.seen[done], rtol=1e-5, atol=1e-6)
+
   def test_no_seed_depends_on_another(self):
     state = jax.tree.map(lambda x: x.at[1].multiply(2), make_state(KEYS))
     other = dict(chunks(state=state, keys=KEYS.at[1].set(jax.random.key(9))))[7]
