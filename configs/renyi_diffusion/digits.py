@@ -53,6 +53,7 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   config.optimizer.warmup_fraction = 0.02
   config.optimizer.clip = 1.0
   config.optimizer.ema = 0.999
+  config.objective.reference = 'likelihood'  # of excess
   config.objective.num_times = 8
   config.objective.scale = 'fraction'
   config.objective.max_weight = 10.0
