@@ -44,7 +44,7 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   config.data.source = 'digits'
   config.data.imbalance = 10.0
 
-  config.steps = 3000
+  config.steps = 2000
   config.batch_size = 64
   config.chunk_steps = 100
   config.checkpoint_every = 500
