@@ -19,10 +19,10 @@ NOT_NEGATIVE = (
   'seed', 'optimizer.clip', 'objective.simple_weight', 'objective.truncation_exponent',
   'eval.seed', 'eval.probes', 'eval.classifier_seed',
 )  # fmt: skip
-UNIT_INTERVAL = (
-  'optimizer.warmup_fraction', 'optimizer.beta1', 'optimizer.ema', 'objective.mix',
-  'objective.warmup_fraction', 'objective.normalizer_decay', 'network.dropout',
-)  # fmt: skip
+UNIT_INTERVAL = ('optimizer.ema', 'objective.mix', 'objective.warmup_fraction')
+BELOW_ONE = (
+  'optimizer.warmup_fraction', 'optimizer.beta1', 'objective.normalizer_decay', 'network.dropout',
+)
 CHOICES = {
   'sde.kind': methods.SDES,
   'network.kind': ('mlp', 'unet', 'energy'),
@@ -78,10 +78,15 @@ def _check_references(config) -> None:
 def _check_values(config) -> None:
   flat = fields.flatten(config)
   fields.check_ranges(flat, POSITIVE, NOT_NEGATIVE, UNIT_INTERVAL)
+  for name in BELOW_ONE:
+    fields.require(name, flat[name], 0 <= flat[name] < 1, 'in [0, 1)')
   for name, choices in CHOICES.items():
     fields.check_choice(name, flat[name], choices)
   fraction = flat['objective.fraction']
   fields.require('objective.fraction', fraction, 0 < fraction <= 1, 'in (0, 1]')
+  fewest = min(flat['eval.samples'], flat['eval.compared'], flat['data.test'])
+  neighbors = flat['eval.neighbors']
+  fields.require('eval.neighbors', neighbors, neighbors < fewest, f'below the {fewest} compared')
   weight = flat['objective.max_weight']
   fields.require('objective.max_weight', weight, weight >= 1, 'at least 1')
   fields.require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')

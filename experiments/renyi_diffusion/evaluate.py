@@ -72,9 +72,8 @@ def score(
     key = jax.vmap(jax.random.fold_in, (0, None))(keys, seed)
     own = _test_scores(config, dataset, log_p(one, key[0]))
     signals.check()
-    drawn.append(
-      np.concatenate([samples(one, k) for k in jax.random.split(key[1], _blocks(config))])
-    )
+    blocks = [samples(one, k) for k in jax.random.split(key[1], _blocks(config))]
+    drawn.append(np.concatenate(blocks)[: config.eval.samples])
     signals.check()
     own |= _sample_scores(config, dataset, drawn[-1], model)
     found.append(own)

@@ -63,20 +63,16 @@ def _mlp(config, shape, sde) -> Network:
 
 
 def _energy(config, shape, sde) -> Network:
-  """The gradient of a scalar perceptron ψ: φ = ψ/σ, so that ε̂ = -∇ψ is as large at every t."""
+  """The gradient of a scalar perceptron φ of x, t and sines and cosines of t."""
   net, inputs, example = _perceptron(config, math.prod(shape), 1)
 
-  def scaled(params, x, t):
+  def potential(params, x, t):
     return net.apply(params, inputs(x, t))[:, 0]
 
   def noise(params, x, t, key=None):
-    return -jax.grad(lambda y: jnp.sum(scaled(params, y, t)))(x)
+    return -sde.std(t) * jax.grad(lambda y: jnp.sum(potential(params, y, t)))(x)
 
-  return Network(
-    init=jax.jit(lambda key: net.init(key, example)),
-    noise=noise,
-    potential=lambda params, x, t: scaled(params, x, t) / sde.std(t)[:, 0],
-  )
+  return Network(jax.jit(lambda key: net.init(key, example)), noise, potential)
 
 
 def _unet(config, shape, sde) -> Network:
@@ -105,7 +101,7 @@ def _unet(config, shape, sde) -> Network:
   )
 
   def noise(params, x, t, key=None):
-    chex.assert_shape(x, (None, math.prod(shape)))
+    _check_rows(x, t, math.prod(shape))
     rngs = None if key is None else {'dropout': key}
     found = net.apply(params, x.reshape(-1, *shape), t[:, 0], key is None, rngs=rngs)
     return found.reshape(x.shape)
@@ -127,11 +123,15 @@ def _perceptron(config, dim: int, features: int):
   net = mlp.MLP(tuple(config.hidden), features, activation=jax.nn.gelu)
 
   def inputs(x, t):
-    chex.assert_shape(x, (None, dim))
-    chex.assert_shape(t, (x.shape[0], 1))
+    _check_rows(x, t, dim)
     return jnp.concatenate([x, t, embeddings.fourier(t[:, 0], config.time_frequencies)], axis=-1)
 
   return net, inputs, inputs(jnp.zeros((1, dim)), jnp.zeros((1, 1)))
+
+
+def _check_rows(x, t, dim: int) -> None:
+  chex.assert_shape(x, (None, dim))
+  chex.assert_shape(t, (x.shape[0], 1))
 
 
 def _whole(numbers, least: int) -> bool:

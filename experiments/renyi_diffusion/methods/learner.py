@@ -172,7 +172,7 @@ def learner(problem: Problem, loss: Loss, init_extra: Callable | None = None) ->
 
 def make_optimizer(config: ml_collections.ConfigDict, steps: int) -> optax.GradientTransformation:
   """Adam with a warm-up, then a constant or a falling cosine rate, and clipped gradients."""
-  warmup = round(config.warmup_fraction * steps)
+  warmup = min(round(config.warmup_fraction * steps), steps - 1)
   if config.schedule == 'cosine':
     rate = optax.warmup_cosine_decay_schedule(
       config.learning_rate if warmup == 0 else 0.0, config.learning_rate, warmup, steps
