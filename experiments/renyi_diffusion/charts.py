@@ -22,8 +22,12 @@ Pictures = dict[str, tuple[figure.Figure, str]]
 
 def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
   """Returns the figures that suit the data, with a caption each, by file name."""
+  orders = {name: x for name in values if (x := order(run.config, name)) is not None}
   samples = {
-    name: npz.load_npz(run.workdir / name / 'samples.npz')['samples'][0] for name in values
+    f'{name.replace("_", " ")}' if name not in orders else f'α = {orders[name]:g}': npz.load_npz(
+      run.workdir / name / 'samples.npz'
+    )['samples'][0]
+    for name in values
   }
   if dataset.levels:
     pictures = {'samples.png': (grids(samples, dataset), 'Samples of seed 0, unselected.')}
@@ -34,13 +38,11 @@ def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
         f'Held-out data (grey) and {SHOWN:,} samples of seed 0; crosses are the rare modes.',
       )
     }
-  if 'likelihood' in values:
-    orders = {n: x for n in values if (x := order(run.config, n)) is not None}
-    if len(orders) > 2:
-      pictures['alpha.png'] = (
-        over_alpha(values, orders),
-        'What α trades: means over seeds with 95 % intervals; α = 1 is maximum likelihood.',
-      )
+  if len(orders) > 2:
+    pictures['alpha.png'] = (
+      over_alpha(values, orders),
+      'What α trades: means over seeds with 95 % intervals; α = 1 is maximum likelihood.',
+    )
   classes = [m for m in values.get('likelihood', {}) if m.startswith('bpd_class_')]
   if classes:
     pictures['classes.png'] = (
@@ -74,7 +76,7 @@ def scatters(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
     axis.scatter(*dataset.test[:SHOWN].T, s=2, color='0.8', linewidths=0)
     axis.scatter(*points[:SHOWN].T, s=2, color='C0', alpha=0.5, linewidths=0)
     axis.plot(*rare.T, 'x', color='C3', markersize=6)
-    axis.set(title=name.replace('_', ' '), xlim=(-2.6, 2.6), ylim=(-2.6, 2.6), xticks=(), yticks=())
+    axis.set(title=name, xlim=(-2.6, 2.6), ylim=(-2.6, 2.6), xticks=(), yticks=())
     axis.set_aspect('equal')
   for axis in list(axes):
     axis.remove()
@@ -94,7 +96,7 @@ def grids(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
     images = images.reshape(side, side, height, width, channels).swapaxes(1, 2)
     whole = images.reshape(side * height, side * width, channels)
     axis.imshow(whole if channels == 3 else whole[..., 0], cmap='gray', vmin=0, vmax=1)
-    axis.set(title=name.replace('_', ' '), xticks=(), yticks=())
+    axis.set(title=name, xticks=(), yticks=())
   for axis in list(axes):
     axis.remove()
   return drawing
@@ -116,7 +118,7 @@ def over_alpha(values: Values, orders: Mapping[str, float]) -> figure.Figure:
     axis.fill_between(x, [i.low for i in found], [i.high for i in found], alpha=0.25, linewidth=0)
     axis.plot(x, [i.mean for i in found], marker='.')
     axis.axvline(1.0, color='0.7', linewidth=0.8, zorder=0)
-    axis.set(title=metric.replace('_', ' '), xlabel='α')
+    axis.set(title=metric.replace('_', ' '), xlabel='α', **_scale('y', metric, values, names))
   if 'precision' in metrics:
     axis = next(axes)
     likelihood = metrics[0]
@@ -125,9 +127,17 @@ def over_alpha(values: Values, orders: Mapping[str, float]) -> figure.Figure:
       axis.plot(*pairs, '.', alpha=0.4, color='C0')
       axis.annotate(f'{orders[name]:g}', [np.mean(pair) for pair in pairs], color='C3')
     axis.set(title='trade-off, a point a seed', xlabel=likelihood, ylabel='precision')
+    axis.set(**_scale('x', likelihood, values, names))
   for axis in axes:
     axis.remove()
   return drawing
+
+
+def _scale(axis: str, metric: str, values: Values, names: list[str]) -> dict[str, str]:
+  """A logarithmic axis for likelihoods of which some are far worse than the others."""
+  found = np.concatenate([values[name][metric] for name in names])
+  wide = metric.endswith('nll') and found.min() > 0 and found.max() > 10 * found.min()
+  return {f'{axis}scale': 'log'} if wide else {}
 
 
 def by_class(values: Values, classes: list[str], dataset: Data) -> figure.Figure:

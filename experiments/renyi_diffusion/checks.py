@@ -21,7 +21,10 @@ NOT_NEGATIVE = (
 )  # fmt: skip
 UNIT_INTERVAL = ('optimizer.ema', 'objective.mix', 'objective.warmup_fraction')
 BELOW_ONE = (
-  'optimizer.warmup_fraction', 'optimizer.beta1', 'objective.normalizer_decay', 'network.dropout',
+  'optimizer.warmup_fraction',
+  'optimizer.beta1',
+  'objective.normalizer_decay',
+  'network.dropout',
 )
 CHOICES = {
   'sde.kind': methods.SDES,
@@ -84,7 +87,9 @@ def _check_values(config) -> None:
     fields.check_choice(name, flat[name], choices)
   fraction = flat['objective.fraction']
   fields.require('objective.fraction', fraction, 0 < fraction <= 1, 'in (0, 1]')
-  fewest = min(flat['eval.samples'], flat['eval.compared'], flat['data.test'])
+  fewest = min(flat['eval.samples'], flat['eval.compared'])
+  if flat['data.source'] == 'ring':  # images are compared with training ones
+    fewest = min(fewest, flat['data.test'])
   neighbors = flat['eval.neighbors']
   fields.require('eval.neighbors', neighbors, neighbors < fewest, f'below the {fewest} compared')
   weight = flat['objective.max_weight']

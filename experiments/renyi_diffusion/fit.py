@@ -12,7 +12,8 @@ import numpy as np
 import optax
 from matplotlib import figure
 
-ALPHAS = (0.1, 0.3, 0.5, 0.9, 1.0, 2.0, 5.0)
+ALPHAS = (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 5.0)
+SHOWN = {0.1: '-', 0.5: '--', 1.0: '-', 5.0: '--'}  # and how their lines look
 MODES = ((0.7, -2.0, 0.5), (0.3, 2.0, 0.5))  # weight, mean, standard deviation
 _STARTS = ((-2.0, 0.5), (0.0, 2.0), (2.0, 0.5))  # the divergence has a minimum at each mode
 _STEPS = 2000
@@ -77,14 +78,15 @@ def figure_of_fits() -> figure.Figure:
   left, right = drawing.subplots(1, 2, width_ratios=(2, 1))
   x = np.linspace(-7.0, 7.0, 1001)
   left.fill_between(x, np.exp(log_density(x)), color='0.85', label='data')
-  colours = [f'C{number}' for number in range(len(fits))]
-  for colour, (alpha, fit) in zip(colours, fits.items(), strict=True):
+  for number, (alpha, style) in enumerate(SHOWN.items()):
+    fit = fits[alpha]
     y = np.exp(-0.5 * ((x - fit.mean) / fit.std) ** 2) / (fit.std * np.sqrt(2 * np.pi))
-    left.plot(x, y, color=colour, label=f'α = {alpha:g}')
+    left.plot(x, y, style, color=f'C{number}', label=f'α = {alpha:g}')
   left.set(xlabel='x', title='best single Gaussian')
   left.legend(frameon=False, fontsize='small')
   right.plot(ALPHAS, [fit.mean for fit in fits.values()], '.-', label='mean')
   right.plot(ALPHAS, [fit.std for fit in fits.values()], '.-', label='standard deviation')
-  right.set(xscale='log', xlabel='α')
+  right.set(xscale='log', xlabel='α', title='its mean and width')
+  right.set_xticks((0.1, 0.3, 1.0, 3.0), ('0.1', '0.3', '1', '3'))
   right.legend(frameon=False, fontsize='small')
   return drawing

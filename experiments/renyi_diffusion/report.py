@@ -80,7 +80,10 @@ def write(run: app.Run, dataset: Data) -> None:
   records = {
     name: metrics.series(run.workdir / name / 'metrics.jsonl', 'train') for name in by_method
   }
-  names = ('bound', 'effective_fraction', 'effective_alpha', 'loss')
+  # The order is a constant where the tilt is in nats.
+  names = ('bound', 'effective_fraction', 'effective_alpha')[
+    : 3 if config.objective.scale == 'fraction' else 2
+  ]
   training = {
     metric: {name: found[metric] for name, found in records.items() if metric in found}
     for metric in names
