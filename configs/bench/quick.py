@@ -59,7 +59,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.sign_flip.peer_draws = 200  # of SciPy, whose time is per draw
 
   config.diffusion = ml_collections.ConfigDict()
-  config.diffusion.mlp = _denoiser((64,), updates=10)  # as the digits' run
+  config.diffusion.mlp = _denoiser((64,), updates=10)  # as for the digits
   config.diffusion.unet = _denoiser((28, 28, 1), updates=1)
   config.diffusion.unet.network.kind = 'unet'
   config.diffusion.unet.network.attention = (14,)
@@ -99,6 +99,11 @@ def _denoiser(shape: tuple[int, ...], updates: int) -> ml_collections.ConfigDict
   sizes.updates = updates  # in one compiled call
   for name in ('sde', 'start', 'steps', 'batch_size', 'network', 'optimizer', 'objective'):
     sizes[name] = run[name]
-  sizes.objective.alpha = 1.25  # of Rényi training
+  sizes.batch_size = 64
+  sizes.network.hidden = (512, 512, 512)
+  sizes.objective.num_times = 8
+  sizes.objective.alpha = 1.25  # of Rényi training, with the tilt solved for in every batch
+  sizes.objective.scale = 'fraction'
+  sizes.objective.fraction = 0.5
   sizes.variants = {}
   return sizes

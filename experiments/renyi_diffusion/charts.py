@@ -72,7 +72,7 @@ def scatters(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
   drawing = figure.Figure(figsize=(3 * columns, 3.1 * rows), layout='constrained')
   axes = drawing.subplots(rows, columns, squeeze=False).flat
   rare = ring_centres()[list(dataset.rare)]
-  for axis, (name, points) in zip(axes, samples.items(), strict=False):
+  for (name, points), axis in zip(samples.items(), axes, strict=False):
     axis.scatter(*dataset.test[:SHOWN].T, s=2, color='0.8', linewidths=0)
     axis.scatter(*points[:SHOWN].T, s=2, color='C0', alpha=0.5, linewidths=0)
     axis.plot(*rare.T, 'x', color='C3', markersize=6)
@@ -90,7 +90,7 @@ def grids(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
   drawing = figure.Figure(figsize=(3 * columns, 3.2 * rows), layout='constrained')
   axes = drawing.subplots(rows, columns, squeeze=False).flat
   height, width, channels = dataset.shape
-  for axis, (name, flat) in zip(axes, samples.items(), strict=False):
+  for (name, flat), axis in zip(samples.items(), axes, strict=False):
     side = min(IMAGES, math.isqrt(len(flat)))
     images = np.clip(flat[: side * side] / 2 + 0.5, 0.0, 1.0)
     images = images.reshape(side, side, height, width, channels).swapaxes(1, 2)

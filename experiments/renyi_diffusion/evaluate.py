@@ -25,6 +25,11 @@ SAMPLE_BLOCK = 1000  # samples at once, so that memory stays flat
 Scores = dict[str, np.ndarray]
 Features = Callable[[chex.Array], chex.Array]
 
+# Whole: op by op they would be compiled in dozens of pieces.
+_prdc = jax.jit(neighbors.prdc, static_argnums=2)
+_frechet_distance = jax.jit(distances.frechet_distance)
+_histogram_kl = jax.jit(distances.histogram_kl)
+
 
 def prepare_features(
   config: ml_collections.ConfigDict, dataset: Data
@@ -202,13 +207,13 @@ def _sample_scores(config, dataset: Data, samples: np.ndarray, model) -> Scores:
     told = np.asarray(model.logits(images)).argmax(axis=-1)
     found_shares = distances.class_shares(told, len(dataset.shares))
     scores = {
-      'fd_cnn': float(distances.frechet_distance(real, fake)),
-      'class_kl': float(distances.histogram_kl(found_shares, jnp.asarray(dataset.shares))),
+      'fd_cnn': float(_frechet_distance(real, fake)),
+      'class_kl': float(_histogram_kl(found_shares, jnp.asarray(dataset.shares))),
       'rare_mass': np.isin(told, dataset.rare).mean(),
     }
   else:
     return {}
-  found = neighbors.prdc(jnp.asarray(real), jnp.asarray(fake), config.eval.neighbors)
+  found = _prdc(jnp.asarray(real), jnp.asarray(fake), config.eval.neighbors)
   return {name: float(value) for name, value in found._asdict().items()} | scores
 
 

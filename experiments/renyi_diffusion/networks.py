@@ -78,11 +78,11 @@ def _energy(config, shape, sde) -> Network:
 def _unet(config, shape, sde) -> Network:
   _require(len(shape) == 3, 'kind', 'another for data that are no images', config.kind)
   positive = 'positive whole numbers'
-  _require(config.channels > 0 and config.channels % 4 == 0, 'channels',
+  _require(_whole([config.channels], 1) and config.channels % 4 == 0, 'channels',
            'a positive multiple of 4', config.channels)  # fmt: skip
   _require(_whole(config.multipliers, 1) and config.multipliers, 'multipliers',
            positive, config.multipliers)  # fmt: skip
-  _require(config.blocks > 0, 'blocks', 'positive', config.blocks)
+  _require(_whole([config.blocks], 1), 'blocks', 'a positive whole number', config.blocks)
   _require(0 <= config.dropout < 1, 'dropout', 'in [0, 1)', config.dropout)
   _require(config.dtype in DTYPES, 'dtype', f'one of {", ".join(DTYPES)}', config.dtype)
   try:
@@ -118,7 +118,8 @@ KINDS = {'mlp': _mlp, 'energy': _energy, 'unet': _unet}
 def _perceptron(config, dim: int, features: int):
   """Returns the module, its inputs of x and t, and an example of them."""
   _require(_whole(config.hidden, 1), 'hidden', 'positive whole numbers', config.hidden)
-  _require(config.time_frequencies >= 0, 'time_frequencies', 'at least 0', config.time_frequencies)
+  _require(_whole([config.time_frequencies], 0), 'time_frequencies',
+           'a whole number, at least 0', config.time_frequencies)  # fmt: skip
   # A smooth activation: the noise's divergence is part of the likelihood.
   net = mlp.MLP(tuple(config.hidden), features, activation=jax.nn.gelu)
 

@@ -185,7 +185,9 @@ class FromPathTest(chex.TestCase):
     for name, part in zip(names, np.split(np.column_stack([labels, rows]), 6), strict=True):
       (self.path / name).write_bytes(part.tobytes())
     with self.assertRaisesRegex(ValueError, 'cifar10: the classes .* have gaps'):
-      data.load(config_of(source='cifar10', path=str(self.path)), 5, 0)  # 0 and 7 are in the test set alone
+      data.load(
+        config_of(source='cifar10', path=str(self.path)), 5, 0
+      )  # 0 and 7 are in the test set alone
 
     labels[:] = [3, 1, 4, 0, 5, 9, 2, 6, 8, 7, 0, 3]
     for name, part in zip(names, np.split(np.column_stack([labels, rows]), 6), strict=True):
@@ -204,7 +206,9 @@ class FromPathTest(chex.TestCase):
   def test_imagenet32_in_its_format(self):
     rows = RNG.integers(0, 256, (11, 3072), np.uint8)
     for i in range(10):
-      np.savez(self.path / f'train_data_batch_{i + 1}.npz', data=rows[i : i + 1], labels=[i % 3 + 1])
+      np.savez(
+        self.path / f'train_data_batch_{i + 1}.npz', data=rows[i : i + 1], labels=[i % 3 + 1]
+      )
     np.savez(self.path / 'val_data.npz', data=rows[10:], labels=[2])
     found = data.load(config_of(source='imagenet32', path=str(self.path)), 5, 0)
     np.testing.assert_array_equal(

@@ -24,7 +24,9 @@ def ring_noise(params, x, t, key=None):
 
   def log_density(x):
     squares = jnp.sum((x[:, None] - mean[..., None] * data.ring_centres()) ** 2, axis=-1)
-    return jnp.sum(jax.nn.logsumexp(jnp.log(jnp.array(data.RING_WEIGHTS)) - 0.5 * squares / variance, axis=1))
+    return jnp.sum(
+      jax.nn.logsumexp(jnp.log(jnp.array(data.RING_WEIGHTS)) - 0.5 * squares / variance, axis=1)
+    )
 
   return -std * jax.grad(log_density)(x)
 
@@ -74,9 +76,7 @@ class RingTest(chex.TestCase):
     config = quick.get_config()
     config.eval.compared = 100
     found = evaluate._sample_scores(config, self.dataset, self.samples[0], None)
-    expected = neighbors.prdc(
-      self.dataset.test[:100], self.samples[0][:100], config.eval.neighbors
-    )
+    expected = neighbors.prdc(self.dataset.test[:100], self.samples[0][:100], config.eval.neighbors)
     for name, value in expected._asdict().items():
       self.assertAlmostEqual(found[name], float(value), places=6)
     self.assertAlmostEqual(found['rare_mass'], self.scores['rare_mass'][0])  # of all samples
@@ -178,7 +178,9 @@ class SharesTest(chex.TestCase):
 
   def test_without_classes_there_is_nothing_to_compare(self):
     dataset = self.dataset._replace(known=None, shares=None, labels=None)
-    self.assertEqual(evaluate._sample_scores(None or digits.get_config(), dataset, np.zeros((5, 2)), None), {})
+    self.assertEqual(
+      evaluate._sample_scores(None or digits.get_config(), dataset, np.zeros((5, 2)), None), {}
+    )
     found = evaluate._test_scores(None, dataset, np.zeros((1, 7)))
     self.assertEqual(list(found), ['bpd'])
     self.assertIsNone(evaluate.prepare_features(digits.get_config(), dataset))

@@ -102,9 +102,12 @@ class UpdateTest(chex.TestCase):
     kind = 'energy' if name == 'ratio_potential' else 'mlp'
     _, expected, metrics = first_update('likelihood', kind)
     _, after, found = first_update(name, kind)
-    chex.assert_trees_all_equal(after.params, expected.params)
-    chex.assert_trees_all_equal(after.opt_state, expected.opt_state)
-    self.assertEqual(float(found['loss']), float(metrics['loss']))
+    same = chex.assert_trees_all_equal
+    if name == 'ratio_potential':  # its potentials are compiled into the network's gradient
+      same = functools.partial(chex.assert_trees_all_close, rtol=1e-5, atol=1e-7)
+    same(after.params, expected.params)
+    same(after.opt_state, expected.opt_state)
+    same(found['loss'], metrics['loss'])
 
   def test_the_excess_over_itself_tilts_nothing(self):
     _, expected, metrics = first_update('likelihood')
@@ -161,12 +164,10 @@ class ClosedFormTest(chex.TestCase):
     found = np.asarray(jax.jit(jax.vmap(loss))(jax.random.split(jax.random.key(0), 2000)))
     span = lambda t: float(PROCESS.log_snr(t) - PROCESS.log_snr(1.0))
     density = lambda t: t**-exponent
-    total, expected = (
-      integrate.quad(lambda s: f(np.exp(s)) * np.exp(s), np.log(START), 0.0)[0]
-      for f in (density, lambda t: density(t) * span(t))
-    )
+    mean = lambda f: integrate.quad(lambda s: f(np.exp(s)) * np.exp(s), np.log(START), 0.0)[0]
+    expected = mean(lambda t: density(t) * span(t)) / mean(density)
     error = SIGMAS * found.std() / np.sqrt(len(found))
-    self.assertAlmostEqual(found.mean(), expected / total, delta=error)
+    self.assertAlmostEqual(found.mean(), expected, delta=error)
     self.assertLess(found.mean(), self.z - error)
 
 
@@ -233,7 +234,7 @@ class VariantTest(chex.TestCase):
     self.assertEqual(methods.kind(config, 'reference'), 'likelihood')
     changed = methods.varied(config, 'reference')
     self.assertEqual(changed.network.hidden, (6,))
-    self.assertEqual(changed.objective, config.objective)
+    self.assertEqual(changed.objective.to_dict(), config.objective.to_dict())
     self.assertEqual(config.network.hidden, (8,))
 
   def test_the_reference_is_built_as_it_was_trained(self):

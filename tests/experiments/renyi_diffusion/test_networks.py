@@ -82,6 +82,7 @@ class MakeTest(chex.TestCase):
     ('energy', 'time_frequencies', -1),
     ('unet', 'channels', 6),
     ('unet', 'channels', 0),
+    ('unet', 'channels', 8.0),
     ('unet', 'multipliers', ()),
     ('unet', 'multipliers', (1, 0)),
     ('unet', 'multipliers', (1, 1, 1, 1)),
