@@ -4,10 +4,8 @@ A score is a dict of arrays (S,): parameters carry a leading axis of S seeds.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -23,7 +21,6 @@ from lib.train import console, signals
 NEAR_STDS = 3.0  # within which a sample counts as near a mode of the ring
 SAMPLE_BLOCK = 1000  # samples at once, so that memory stays flat
 Scores = dict[str, np.ndarray]
-Features = Callable[[chex.Array], chex.Array]
 
 # Whole: op by op they would be compiled in dozens of pieces.
 _prdc = jax.jit(neighbors.prdc, static_argnums=2)

@@ -249,16 +249,6 @@ class RingTest(RunTest):
     self.assertNotIn('\n', message)
     self.assertFalse(workdir.exists())
 
-  def test_divergence_is_named(self):
-    with (
-      mock.patch('lib.train.console.say') as say,
-      mock.patch.object(
-        learner.losses, 'likelihood_losses', lambda errors, z: errors.mean(-1) * np.nan
-      ),
-    ):
-      self.assertEqual(self.run_here(self.directory / 'diverged'), 3)
-    self.assertRegex(say.call_args.args[0], 'diverged: loss is not finite at step 1')
-
 
 class DigitsTest(RunTest):
   source = DIGITS
