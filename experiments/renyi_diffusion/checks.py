@@ -57,6 +57,8 @@ def check(config: ml_collections.ConfigDict) -> None:
     except (ValueError, KeyError, TypeError) as error:
       raise ValueError(f'config.variants.{name}: {error}') from error
   _check_references(config)
+  if config.batch_size < 2 and any(methods.kind(config, n) == 'mixed' for n in config.methods):
+    raise ValueError('config.batch_size must be 2 or more for mixed, which halves it.')
   if config.checkpoint_every % config.chunk_steps:
     raise ValueError(
       f'config.checkpoint_every must be a multiple of chunk_steps, got '

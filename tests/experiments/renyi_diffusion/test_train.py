@@ -11,6 +11,7 @@ from unittest import mock
 import chex
 import jax
 import numpy as np
+import pytest
 from absl.testing import parameterized
 
 import lib.train
@@ -250,6 +251,7 @@ class RingTest(RunTest):
     self.assertFalse(workdir.exists())
 
 
+@pytest.mark.slow
 class DigitsTest(RunTest):
   source = DIGITS
 
