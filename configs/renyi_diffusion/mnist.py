@@ -3,7 +3,7 @@
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/mnist.py
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/mnist.py:full
 
-TIME
+Neither has been run to the end yet.
 """
 
 import ml_collections
