@@ -45,11 +45,13 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   config.data.source = 'digits'
   config.data.imbalance = 10.0
 
-  config.steps = 2000
+  config.steps = 6000
   config.batch_size = 64
   config.chunk_steps = 100
   config.checkpoint_every = 500
   config.network.hidden = (256, 256, 256)
+  config.network.clock = 'log_snr'
+  config.network.time_frequencies = 6
   config.optimizer.learning_rate = 1e-3
   config.optimizer.warmup_fraction = 0.02
   config.optimizer.clip = 1.0

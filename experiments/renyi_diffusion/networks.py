@@ -38,8 +38,8 @@ def make(config: ml_collections.ConfigDict, shape: tuple[int, ...], sde: sdes.SD
 
   Args:
     config: the fields of `config.network`. `kind` is one of KINDS; 'mlp' and 'energy' read
-      `hidden` and `time_frequencies`, 'unet' reads `channels`, `multipliers`, `blocks`,
-      `attention`, `dropout` and `dtype`.
+      `hidden`, `time_frequencies` and `clock` (one of CLOCKS), 'unet' reads `channels`,
+      `multipliers`, `blocks`, `attention`, `dropout` and `dtype`.
     shape: of one datum, (D,) or an image's (H, W, C); points have D = H W C numbers.
     sde: the diffusion, with times in (0, 1].
 
@@ -54,8 +54,8 @@ def make(config: ml_collections.ConfigDict, shape: tuple[int, ...], sde: sdes.SD
 
 
 def _mlp(config, shape, sde) -> Network:
-  """A perceptron of x, t and sines and cosines of t."""
-  net, inputs, example = _perceptron(config, math.prod(shape), math.prod(shape))
+  """A perceptron of x, the time and its sines and cosines."""
+  net, inputs, example = _perceptron(config, math.prod(shape), math.prod(shape), sde)
   return Network(
     init=jax.jit(lambda key: net.init(key, example)),
     noise=lambda params, x, t, key=None: net.apply(params, inputs(x, t)),
@@ -63,8 +63,8 @@ def _mlp(config, shape, sde) -> Network:
 
 
 def _energy(config, shape, sde) -> Network:
-  """The gradient of a scalar perceptron φ of x, t and sines and cosines of t."""
-  net, inputs, example = _perceptron(config, math.prod(shape), 1)
+  """The gradient of a scalar perceptron φ of x, the time and its sines and cosines."""
+  net, inputs, example = _perceptron(config, math.prod(shape), 1, sde)
 
   def potential(params, x, t):
     return net.apply(params, inputs(x, t))[:, 0]
@@ -115,19 +115,33 @@ def _unet(config, shape, sde) -> Network:
 KINDS = {'mlp': _mlp, 'energy': _energy, 'unet': _unet}
 
 
-def _perceptron(config, dim: int, features: int):
+def _linear_clock(sde, t):
+  return t
+
+
+def _log_snr_clock(sde, t):
+  """The log SNR brought to about [-1/2, 1/2]: the times that t tells apart are those of noise."""
+  return -0.05 * sde.log_snr(t)
+
+
+CLOCKS = {'linear': _linear_clock, 'log_snr': _log_snr_clock}
+
+
+def _perceptron(config, dim: int, features: int, sde):
   """Returns the module, its inputs of x and t, and an example of them."""
   _require(_whole(config.hidden, 1), 'hidden', 'positive whole numbers', config.hidden)
   _require(_whole([config.time_frequencies], 0), 'time_frequencies',
            'a whole number, at least 0', config.time_frequencies)  # fmt: skip
+  _require(config.clock in CLOCKS, 'clock', f'one of {", ".join(CLOCKS)}', config.clock)
   # A smooth activation: the noise's divergence is part of the likelihood.
   net = mlp.MLP(tuple(config.hidden), features, activation=jax.nn.gelu)
 
   def inputs(x, t):
     _check_rows(x, t, dim)
-    return jnp.concatenate([x, t, embeddings.fourier(t[:, 0], config.time_frequencies)], axis=-1)
+    s = CLOCKS[config.clock](sde, t)
+    return jnp.concatenate([x, s, embeddings.fourier(s[:, 0], config.time_frequencies)], axis=-1)
 
-  return net, inputs, inputs(jnp.zeros((1, dim)), jnp.zeros((1, 1)))
+  return net, inputs, inputs(jnp.zeros((1, dim)), jnp.full((1, 1), 0.5))
 
 
 def _check_rows(x, t, dim: int) -> None:

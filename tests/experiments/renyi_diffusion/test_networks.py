@@ -17,6 +17,7 @@ def config(which, **changes):
     'kind': which,
     'hidden': (8,),
     'time_frequencies': 4,
+    'clock': 'linear',
     'channels': 8,
     'multipliers': (1,),
     'blocks': 1,
@@ -53,6 +54,16 @@ class MakeTest(chex.TestCase):
     self.assertEqual(layers['mlp'], [(11, 32), (32, 32), (32, 2)])
     self.assertEqual(layers['energy'], [(11, 32), (32, 32), (32, 1)])
 
+  def test_a_log_snr_clock_knows_the_noise_and_not_the_schedule(self):
+    log_snr = jnp.array([[6.0], [0.0], [-4.0]])
+    x = normal(3, 4)
+    found = []
+    for sde in (VP, sdes.sub_vp(), sdes.cosine()):
+      net = networks.make(config('mlp', clock='log_snr'), (4,), sde)
+      found.append(net.noise(filled(net), x, sde.time(log_snr)))
+    chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-4)
+    self.assertFalse(np.allclose(found[0][0], net.noise(filled(net), x, TIMES)[0]))
+
   def test_all_kinds_map_points_to_noise_and_depend_on_time(self):
     x = normal(3, 16)
     for kind, net in make_all().items():
@@ -80,6 +91,7 @@ class MakeTest(chex.TestCase):
     ('mlp', 'hidden', (32, 0)),
     ('mlp', 'hidden', (32, 1.5)),
     ('energy', 'time_frequencies', -1),
+    ('mlp', 'clock', 'cuckoo'),
     ('unet', 'channels', 6),
     ('unet', 'channels', 0),
     ('unet', 'channels', 8.0),
