@@ -145,7 +145,7 @@ def by_class(values: Values, classes: list[str], dataset: Data) -> figure.Figure
   drawing = figure.Figure(figsize=(8, 3.5), layout='constrained')
   axis = drawing.subplots()
   others = [name for name in values if name != 'likelihood']
-  order = np.argsort(-dataset.shares, kind='stable')
+  order = [k for k in np.argsort(-dataset.shares, kind='stable') if f'bpd_class_{k}' in classes]
   x = np.arange(len(order))
   for number, name in enumerate(others):
     gaps = [

@@ -182,9 +182,13 @@ def _test_scores(config, dataset: Data, log_p: np.ndarray) -> Scores:
       'rare_nll': values[rare].mean(),
       'q99_nll': np.quantile(values, 0.99),
     }
-  by_class = np.array([values[dataset.labels == k].mean() for k in range(len(dataset.shares))])
-  scores = {name: dataset.shares @ by_class, 'rare_bpd': by_class[list(dataset.rare)].mean()}
-  return scores | {f'bpd_class_{k}': value for k, value in enumerate(by_class)}
+  there = [k for k in range(len(dataset.shares)) if (dataset.labels == k).any()]
+  by_class = {k: values[dataset.labels == k].mean() for k in there}
+  whole = np.average(list(by_class.values()), weights=dataset.shares[there])
+  scores = {name: whole, **{f'bpd_class_{k}': value for k, value in by_class.items()}}
+  if found := [by_class[k] for k in dataset.rare if k in by_class]:
+    scores['rare_bpd'] = np.mean(found)
+  return scores
 
 
 def _sample_scores(config, dataset: Data, samples: np.ndarray, model) -> Scores:

@@ -169,7 +169,7 @@ class PoolTest(chex.TestCase):
 
   def test_a_class_without_images_is_refused(self):
     whole = images.Images(np.zeros((2, 2, 2, 1), np.uint8), np.array([0, 2], np.int32))
-    with self.assertRaisesRegex(ValueError, 'no training images'):
+    with self.assertRaisesRegex(ValueError, 'have gaps'):
       data._split(config_of(source='folder'), 2, whole, whole, 256)
 
 
