@@ -44,10 +44,22 @@ def values(run: app.Run, name: str) -> dict[str, np.ndarray]:
   return found
 
 
+def _finite(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The scores that are finite for all seeds: an unstable flow may have no likelihood."""
+  return {metric: x for metric, x in found.items() if np.isfinite(x).all()}
+
+
 def write(run: app.Run, dataset: Data) -> None:
   """Writes results.json, report.md and the figures from what the methods left in the workdir."""
   config = run.config
-  by_method = {name: values(run, name) for name in config.methods if is_finished(run, name)}
+  scored = {name: values(run, name) for name in config.methods if is_finished(run, name)}
+  by_method = {name: _finite(found) for name, found in scored.items()}
+  lost = [
+    f'{name}: {metric} in {int((~np.isfinite(x)).sum())} of {len(x)} seeds'
+    for name, found in scored.items()
+    for metric, x in found.items()
+    if metric not in by_method[name]
+  ]
   rows = []
   for name, found in by_method.items():
     classes = [metric for metric in found if metric.startswith('bpd_class_')]
@@ -73,6 +85,7 @@ def write(run: app.Run, dataset: Data) -> None:
       'classifier trained here, so that `fd_cnn` is no FID.'
     ),
     tables.table(shown),
+    *([f'Not finite, and left out: {"; ".join(lost)}.'] if lost else []),
     *claims.section(config.claims, tested),
     '## Figures',
   ]
