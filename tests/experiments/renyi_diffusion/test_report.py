@@ -38,6 +38,10 @@ class ReportTest(chex.TestCase):
       self.assertEqual(report.is_finished(self.this, 'renyi'), finished)
     self.assertFalse(report.is_finished(self.this, 'nobody'))
 
+  def test_scores_of_unstable_seeds_are_left_out(self):
+    found = {'nll': np.array([1.0, np.nan]), 'near': np.array([0.5, 0.25])}
+    self.assertEqual(list(report._finite(found)), ['near'])
+
   def test_values_are_the_last_scores_and_means_over_training(self):
     for step, fraction, speed in (
       (20, [0.2, 1.0], 3.0),
