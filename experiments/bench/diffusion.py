@@ -12,14 +12,11 @@ import ml_collections
 
 from experiments.bench import yardsticks
 from experiments.bench.case import Case, training
-from experiments.renyi_diffusion import data, methods
+from experiments.renyi_diffusion import data, evaluate, methods
 from lib.diffusion import likelihood, sde
-from lib.flow import regularizers
 from lib.io import fields
 from lib.stats import neighbors
 from lib.train import app
-
-Divergence = Callable[[regularizers.Map, chex.Array], chex.Array]
 
 
 def check(config: ml_collections.ConfigDict) -> None:
@@ -87,11 +84,6 @@ def digits_likelihood(config: ml_collections.ConfigDict) -> Case:
   params = _fit(x, app.vary(model, ml_collections.ConfigDict({'updates': sizes.updates})))
   process, network = methods.process(model), methods.network(model, model.shape, 'likelihood')
 
-  def divergence(key: chex.PRNGKey) -> Divergence:
-    if sizes.probes == 0:
-      return regularizers.divergence_exact
-    return functools.partial(regularizers.divergence_hutchinson, key=key, num_probes=sizes.probes)
-
   def score(params: Any) -> sde.Field:
     return sde.score_of_noise(process, lambda y, t: network.noise(params, y, t))
 
@@ -99,7 +91,7 @@ def digits_likelihood(config: ml_collections.ConfigDict) -> Case:
     def traced(f, y):
       if seen:
         jax.debug.callback(seen)
-      return divergence(key)(f, y)
+      return evaluate.divergence(sizes.probes, key)(f, y)
 
     return likelihood.log_likelihood(
       score(params), process, x, model.start, traced, sizes.rtol, sizes.atol
@@ -108,7 +100,7 @@ def digits_likelihood(config: ml_collections.ConfigDict) -> Case:
   def rates(params, x, key):  # the velocity, and a trace that shares its pass
     velocity = sde.probability_flow(process, score(params))
     moved, push = jax.linearize(lambda y: velocity(y, jnp.full((len(y), 1), 0.5)), x)
-    return moved, divergence(key)(push, x)
+    return moved, evaluate.divergence(sizes.probes, key)(push, x)
 
   args = (params, x, probe_key)
   _, evaluations = counted(log_p, *args)

@@ -9,7 +9,7 @@ from matplotlib import figure
 from experiments.renyi_diffusion import methods
 from experiments.renyi_diffusion.data import Data, ring_centres
 from lib.io import npz
-from lib.stats import intervals
+from lib.stats import charts, intervals
 from lib.train import app
 
 SHOWN = 2000  # points of a scatter
@@ -24,7 +24,7 @@ def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
   """Returns the figures that suit the data, with a caption each, by file name."""
   orders = {name: x for name in values if (x := order(run.config, name)) is not None}
   samples = {
-    f'{name.replace("_", " ")}' if name not in orders else f'α = {orders[name]:g}': npz.load_npz(
+    name.replace('_', ' ') if name not in orders else f'α = {orders[name]:g}': npz.load_npz(
       run.workdir / name / 'samples.npz'
     )['samples'][0]
     for name in values
@@ -67,38 +67,28 @@ def order(config, name: str) -> float | None:
 
 def scatters(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
   """Draws points of each method over held-out data."""
-  columns = min(4, len(samples))
-  rows = math.ceil(len(samples) / columns)
-  drawing = figure.Figure(figsize=(3 * columns, 3.1 * rows), layout='constrained')
-  axes = drawing.subplots(rows, columns, squeeze=False).flat
+  drawing, axes = charts.panels(len(samples), 3, 3.1, columns=4)
   rare = ring_centres()[list(dataset.rare)]
-  for (name, points), axis in zip(samples.items(), axes, strict=False):
+  for (name, points), axis in zip(samples.items(), axes, strict=True):
     axis.scatter(*dataset.test[:SHOWN].T, s=2, color='0.8', linewidths=0)
     axis.scatter(*points[:SHOWN].T, s=2, color='C0', alpha=0.5, linewidths=0)
     axis.plot(*rare.T, 'x', color='C3', markersize=6)
     axis.set(title=name, xlim=(-2.6, 2.6), ylim=(-2.6, 2.6), xticks=(), yticks=())
     axis.set_aspect('equal')
-  for axis in list(axes):
-    axis.remove()
   return drawing
 
 
 def grids(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
   """Draws a grid of images of each method."""
-  columns = min(4, len(samples))
-  rows = math.ceil(len(samples) / columns)
-  drawing = figure.Figure(figsize=(3 * columns, 3.2 * rows), layout='constrained')
-  axes = drawing.subplots(rows, columns, squeeze=False).flat
+  drawing, axes = charts.panels(len(samples), 3, 3.2, columns=4)
   height, width, channels = dataset.shape
-  for (name, flat), axis in zip(samples.items(), axes, strict=False):
+  for (name, flat), axis in zip(samples.items(), axes, strict=True):
     side = min(IMAGES, math.isqrt(len(flat)))
     images = np.clip(flat[: side * side] / 2 + 0.5, 0.0, 1.0)
     images = images.reshape(side, side, height, width, channels).swapaxes(1, 2)
     whole = images.reshape(side * height, side * width, channels)
     axis.imshow(whole if channels == 3 else whole[..., 0], cmap='gray', vmin=0, vmax=1)
     axis.set(title=name, xticks=(), yticks=())
-  for axis in list(axes):
-    axis.remove()
   return drawing
 
 
@@ -106,30 +96,23 @@ def over_alpha(values: Values, orders: Mapping[str, float]) -> figure.Figure:
   """Draws each metric over α with bands, and likelihood against precision."""
   names = sorted(orders, key=orders.__getitem__)
   metrics = [m for m in TRADED if all(m in values[name] for name in names)]
-  panels = len(metrics) + 1
-  columns = min(4, panels)
-  rows = math.ceil(panels / columns)
-  drawing = figure.Figure(figsize=(3.2 * columns, 2.7 * rows), layout='constrained')
-  axes = iter(drawing.subplots(rows, columns, squeeze=False).flat)
+  traded = 'precision' in metrics
+  drawing, axes = charts.panels(len(metrics) + traded, 3.2, 2.7, columns=4)
   x = [orders[name] for name in names]
-  for metric in metrics:
-    axis = next(axes)
+  for metric, axis in zip(metrics, axes, strict=False):
     found = [intervals.mean_interval(values[name][metric]) for name in names]
     axis.fill_between(x, [i.low for i in found], [i.high for i in found], alpha=0.25, linewidth=0)
     axis.plot(x, [i.mean for i in found], marker='.')
     axis.axvline(1.0, color='0.7', linewidth=0.8, zorder=0)
     axis.set(title=metric.replace('_', ' '), xlabel='α', **_scale('y', metric, values, names))
-  if 'precision' in metrics:
-    axis = next(axes)
-    likelihood = metrics[0]
+  if traded:
+    axis, likelihood = axes[-1], metrics[0]
     for name in names:
       pairs = values[name][likelihood], values[name]['precision']
       axis.plot(*pairs, '.', alpha=0.4, color='C0')
       axis.annotate(f'{orders[name]:g}', [np.mean(pair) for pair in pairs], color='C3')
     axis.set(title='trade-off, a point a seed', xlabel=likelihood, ylabel='precision')
     axis.set(**_scale('x', likelihood, values, names))
-  for axis in axes:
-    axis.remove()
   return drawing
 
 

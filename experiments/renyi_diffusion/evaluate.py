@@ -4,8 +4,10 @@ A score is a dict of arrays (S,): parameters carry a leading axis of S seeds.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -82,6 +84,13 @@ def score(
   return {name: np.array([scores[name] for scores in found]) for name in found[0]}, np.stack(drawn)
 
 
+def divergence(num_probes: int, key: chex.PRNGKey) -> Callable[..., chex.Array]:
+  """The divergence of a field by Hutchinson's probes; exact for none of them."""
+  if num_probes == 0:
+    return regularizers.divergence_exact
+  return functools.partial(regularizers.divergence_hutchinson, key=key, num_probes=num_probes)
+
+
 def _blocks(config: ml_collections.ConfigDict) -> int:
   return -(-config.eval.samples // SAMPLE_BLOCK)
 
@@ -92,13 +101,9 @@ def _likelihoods(config, dataset: Data, network: networks.Network, process: sde.
   @jax.jit
   def block(params, x, key):
     score = sde.score_of_noise(process, lambda y, t: network.noise(params, y, t))
-    divergence = regularizers.divergence_exact
-    if config.eval.probes:
-      divergence = functools.partial(
-        regularizers.divergence_hutchinson, key=key, num_probes=config.eval.probes
-      )
+    trace = divergence(config.eval.probes, key)
     return likelihood.log_likelihood(
-      score, process, x, config.start, divergence, config.eval.rtol, config.eval.atol
+      score, process, x, config.start, trace, config.eval.rtol, config.eval.atol
     )[0]
 
   def log_p(params, key):

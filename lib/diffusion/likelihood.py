@@ -57,7 +57,7 @@ def log_likelihood(
   Raises:
     ValueError: unless 0 < start < T.
   """
-  _check_start(sde, start)
+  laws.check_start(sde, start)
   chex.assert_rank(x, 2)
   z, change = integrate.flow_map_with_log_density(
     sdes.probability_flow(sde, score),
@@ -107,7 +107,7 @@ def truncation_correction(
   Raises:
     ValueError: unless 0 < start < T.
   """
-  _check_start(sde, start)
+  laws.check_start(sde, start)
   chex.assert_rank(x, 2)
   n = jax.random.normal(key, x.shape, x.dtype)
   t = jnp.full((x.shape[0], 1), start, x.dtype)
@@ -153,7 +153,7 @@ def nelbo(
   Raises:
     ValueError: unless 0 < start < T and K > 0.
   """
-  _check_start(sde, start)
+  laws.check_start(sde, start)
   if num_times <= 0:
     raise ValueError(f'The bound needs at least one time, got {num_times=}.')
   chex.assert_rank(x, 2)
@@ -237,8 +237,3 @@ def _bin_width(num_levels: int, low: float, high: float) -> float:
   if not 0 < high - low < math.inf:
     raise ValueError(f'The interval must not be empty, got {low=}, {high=}.')
   return (high - low) / num_levels
-
-
-def _check_start(sde: sdes.SDE, start: float) -> None:
-  if not 0 < start < sde.horizon:
-    raise ValueError(f'The first time must lie in (0, {sde.horizon}), got {start=}.')

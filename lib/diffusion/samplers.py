@@ -229,8 +229,7 @@ def probability_flow(
   Raises:
     ValueError: unless 0 < start < T.
   """
-  if not 0 < start < sde.horizon:
-    raise ValueError(f'The last time must lie in (0, {sde.horizon}), got {start=}.')
+  laws.check_start(sde, start)
   velocity = sdes.probability_flow(sde, score)
   return integrate.flow_map(velocity, x, rtol, atol, solver, t0=sde.horizon, t1=start)
 

@@ -26,7 +26,7 @@ def stratified(key: chex.PRNGKey, shape: tuple[int, ...]) -> chex.Array:
 
 def uniform_times(sde: SDE, u: chex.Array, start: float) -> chex.Array:
   """Maps uniform u to times start + u (T - start), of the shape of u."""
-  _check_start(sde, start)
+  check_start(sde, start)
   return start + u * (sde.horizon - start)
 
 
@@ -48,7 +48,7 @@ def importance_times(sde: SDE, u: chex.Array, start: chex.Numeric) -> chex.Array
   Raises:
     ValueError: unless 0 < start < T.
   """
-  _check_start(sde, start)
+  check_start(sde, start)
   first = sde.log_snr(jnp.asarray(start, jnp.float32))
   # Rounding must not leave the interval, beyond whose ends the network was never trained.
   times = sde.time(first - u * importance_normalizer(sde, start))
@@ -79,7 +79,7 @@ def soft_truncation(sde: SDE, u: chex.Array, start: float, exponent: float = 1.0
   Raises:
     ValueError: unless 0 < start < T and k >= 0.
   """
-  _check_start(sde, start)
+  check_start(sde, start)
   if not exponent >= 0:
     raise ValueError(f'The exponent must not be negative, got {exponent=}.')
   ratio = start / sde.horizon
@@ -89,6 +89,7 @@ def soft_truncation(sde: SDE, u: chex.Array, start: float, exponent: float = 1.0
   return start * ((1.0 - u) + u * ratio ** (exponent - 1.0)) ** (1.0 / (1.0 - exponent))
 
 
-def _check_start(sde: SDE, start: chex.Numeric) -> None:
+def check_start(sde: SDE, start: chex.Numeric) -> None:
+  """Raises ValueError unless the first time, where it is a Python number, lies in (0, T)."""
   if isinstance(start, (int, float)) and not 0 < start < sde.horizon:
     raise ValueError(f'The first time must lie in (0, {sde.horizon}), got {start=}.')

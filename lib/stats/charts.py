@@ -7,6 +7,16 @@ from matplotlib import figure
 from numpy.typing import ArrayLike
 
 
+def panels(count: int, width: float, height: float, columns: int) -> tuple[figure.Figure, list]:
+  """Returns a figure and its axes, in rows of at most `columns`, each of a size in inches."""
+  rows, columns = -(-count // columns), min(columns, count)
+  drawing = figure.Figure(figsize=(width * columns, height * rows), layout='constrained')
+  found = list(drawing.subplots(rows, columns, squeeze=False).flat)
+  for spare in found[count:]:
+    spare.remove()
+  return drawing, found[:count]
+
+
 def learning_curves(
   curves: Mapping[str, Mapping[str, Mapping[int, ArrayLike]]], columns: int = 3
 ) -> figure.Figure:
@@ -17,10 +27,8 @@ def learning_curves(
     columns: panels side by side.
   """
   names = list(dict.fromkeys(n for ms in sorted(curves.values(), key=len)[::-1] for n in ms))
-  rows, columns = -(-len(curves) // columns), min(columns, len(curves))
-  drawing = figure.Figure(figsize=(4 * columns, 3 * rows), layout='constrained')
-  axes = drawing.subplots(rows, columns, squeeze=False).flat
-  for (metric, methods), axis in zip(curves.items(), axes, strict=False):
+  drawing, shown = panels(len(curves), 4, 3, columns)
+  for (metric, methods), axis in zip(curves.items(), shown, strict=True):
     for method, by_step in methods.items():
       number = names.index(method)  # a method looks the same in all panels
       steps = sorted(by_step)
@@ -29,8 +37,6 @@ def learning_curves(
       axis.plot(steps, values, **style, linewidth=0.7, alpha=0.35)
       axis.plot(steps, values.mean(axis=1), **style, linewidth=2, label=method, marker='.')
     axis.set(title=metric.replace('_', ' '), xlabel='updates')
-  for axis in list(axes):
-    axis.remove()
   lines = {line.get_label(): line for axis in drawing.axes for line in axis.get_lines()}
   handles, ncols = [lines[name] for name in names], min(4, len(names))
   drawing.legend(handles, names, loc='outside lower center', ncols=ncols, frameon=False)

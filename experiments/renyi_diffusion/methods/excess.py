@@ -4,9 +4,6 @@ The difference of the two bounds estimates log p/q, so that p is the optimum for
 taken at the same times and noise, where most of their noise cancels. Reconstructed.
 """
 
-import jax
-import jax.numpy as jnp
-
 from experiments.renyi_diffusion.methods import learner
 from lib.diffusion.renyi import objectives
 
@@ -16,19 +13,13 @@ def make(problem: learner.Problem) -> learner.Method:
   config = problem.objective
 
   def loss(params, state, x, key):
-    draw_key, dropout_key = jax.random.split(key)
-    draws = learner.draw(problem, x, draw_key, config.times)
-    errors = learner.errors(problem, params, x, draws, dropout_key)
+    draws, errors = learner.denoise(problem, params, x, key, config.times)
     bounds = learner.datum_losses(problem, draws, errors, config.times)
     known = learner.reference_errors(problem, state.extra, x, draws)
     reference = learner.datum_losses(problem, draws, known, config.times)
     tilt = learner.tilt(problem, bounds - reference, x.shape[-1], state.count)
     weights = objectives.excess_weights(bounds, reference, tilt, config.max_weight, config.mix)
-    metrics = {
-      'bound': jnp.mean(bounds),
-      'effective_fraction': objectives.effective_fraction(weights),
-      'effective_alpha': 1.0 + tilt,
-    }
-    return jnp.mean(weights * bounds), (metrics, state.extra)
+    value, metrics = learner.tilted(bounds, bounds, weights, tilt)
+    return value, (metrics, state.extra)
 
   return learner.learner(problem, loss, lambda key, reference: reference)

@@ -99,6 +99,15 @@ def errors(
   return losses.denoising_errors(noise, problem.process, x, draws.eps, draws.t)
 
 
+def denoise(
+  problem: Problem, params: Params, x: chex.Array, key: chex.PRNGKey, law: str
+) -> tuple[Draws, chex.Array]:
+  """Draws times and noise by a law, and returns them with the network's errors (B, K) there."""
+  draw_key, dropout_key = jax.random.split(key)
+  draws = draw(problem, x, draw_key, law)
+  return draws, errors(problem, params, x, draws, dropout_key)
+
+
 def reference_errors(problem: Problem, params: Params, x: chex.Array, draws: Draws) -> chex.Array:
   """The frozen reference's squared errors (B, K) at the same points."""
   noise = lambda points, t: problem.reference.noise(params, points, t)
@@ -112,6 +121,28 @@ def datum_losses(problem: Problem, draws: Draws, errors: chex.Array, law: str) -
     return losses.likelihood_losses(errors, normalizer(problem))
   weights = losses.likelihood_weights(problem.process, draws.t)
   return losses.likelihood_losses(weights * errors, problem.process.horizon - problem.start)
+
+
+def tilted(
+  bounds: chex.Array, base: chex.Array, weights: chex.Array, tilt: chex.Array
+) -> tuple[chex.Array, Metrics]:
+  """The weighted mean of losses (B,), and what their tilted bounds (B,) tell."""
+  metrics = {
+    'bound': jnp.mean(bounds),
+    'effective_fraction': objectives.effective_fraction(weights),
+    'effective_alpha': 1.0 + tilt,
+  }
+  return jnp.mean(weights * base), metrics
+
+
+def ratio_weighted(
+  problem: Problem, errors: chex.Array, log_ratios: chex.Array
+) -> tuple[chex.Array, Metrics]:
+  """Objective B of errors (B, K), weighted by ratios of densities (B, K)."""
+  config = problem.objective
+  weights = objectives.ratio_weights(log_ratios, config.alpha, config.max_weight)
+  metrics = {'effective_fraction': jnp.mean(jax.vmap(objectives.effective_fraction)(weights.T))}
+  return objectives.ratio_loss(errors, weights, normalizer(problem), config.alpha), metrics
 
 
 def normalizer(problem: Problem) -> chex.Array:

@@ -25,8 +25,7 @@ class Discriminator(NamedTuple):
 
 def make(problem: learner.Problem) -> learner.Method:
   """α Z/2 times the mean of the errors, weighted by the discriminator's ratios."""
-  config, process = problem.objective, problem.process
-  sizes = config.discriminator
+  process, sizes = problem.process, problem.objective.discriminator
   network = mlp.MLP(sizes.hidden, 1)
   optimizer = optax.adam(sizes.learning_rate)
   grid = samplers.log_snr_grid(process, problem.start, sizes.sampler_steps)
@@ -60,12 +59,7 @@ def make(problem: learner.Problem) -> learner.Method:
     updates, opt_state = optimizer.update(grads, state.extra.opt_state)
     extra = Discriminator(optax.apply_updates(state.extra.params, updates), opt_state)
     ratios = logits(state.extra.params, real, t).reshape(draws.t.shape)
-    weights = objectives.ratio_weights(ratios, config.alpha, config.max_weight)
-    metrics = {
-      'effective_fraction': jnp.mean(jax.vmap(objectives.effective_fraction)(weights.T)),
-      'discriminator_loss': told,
-    }
-    z = learner.normalizer(problem)
-    return objectives.ratio_loss(errors, weights, z, config.alpha), (metrics, extra)
+    total, metrics = learner.ratio_weighted(problem, errors, ratios)
+    return total, ({**metrics, 'discriminator_loss': told}, extra)
 
   return learner.learner(problem, loss, init_extra)

@@ -28,9 +28,7 @@ def make(problem: learner.Problem) -> learner.Method:
   config = problem.objective
 
   def loss(params, state, x, key):
-    draw_key, dropout_key = jax.random.split(key)
-    draws = learner.draw(problem, x, draw_key, config.times)
-    errors = learner.errors(problem, params, x, draws, dropout_key)
+    draws, errors = learner.denoise(problem, params, x, key, config.times)
     bounds = learner.datum_losses(problem, draws, errors, config.times)
     tilt = learner.tilt(problem, bounds, x.shape[-1], state.count)
     extra = state.extra
@@ -39,12 +37,8 @@ def make(problem: learner.Problem) -> learner.Method:
     else:
       weights = objectives.tilt_weights(bounds, tilt, config.max_weight, config.mix)
     base = bounds if config.base == 'likelihood' else jnp.mean(errors, axis=-1)
-    metrics = {
-      'bound': jnp.mean(bounds),
-      'effective_fraction': objectives.effective_fraction(weights),
-      'effective_alpha': 1.0 + tilt,
-    }
-    return jnp.mean(weights * base), (metrics, extra)
+    value, metrics = learner.tilted(bounds, base, weights, tilt)
+    return value, (metrics, extra)
 
   def init_extra(key, reference):
     return Normalizer(jnp.float32(0.0), jnp.float32(-jnp.inf))

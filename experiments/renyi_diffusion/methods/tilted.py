@@ -3,7 +3,6 @@
 Li et al. (2021), arXiv:2007.01162, applied to DDPM's loss of each datum.
 """
 
-import jax
 import jax.numpy as jnp
 
 from experiments.renyi_diffusion.methods import learner
@@ -15,9 +14,8 @@ def make(problem: learner.Problem) -> learner.Method:
   config = problem.objective
 
   def loss(params, state, x, key):
-    draw_key, dropout_key = jax.random.split(key)
-    draws = learner.draw(problem, x, draw_key, 'uniform')
-    simple = jnp.mean(learner.errors(problem, params, x, draws, dropout_key), axis=-1)
+    _, errors = learner.denoise(problem, params, x, key, 'uniform')
+    simple = jnp.mean(errors, axis=-1)
     tilt = learner.tilt(problem, simple, x.shape[-1], state.count)
     weights = objectives.tilt_weights(simple, tilt, config.max_weight, config.mix)
     metrics = {'effective_fraction': objectives.effective_fraction(weights)}

@@ -12,6 +12,7 @@ from configs.bench import quick
 from experiments.bench import cases, yardsticks
 from experiments.pql import methods
 from experiments.pql.methods import agent
+from tests.experiments.bench import toys
 
 
 def tiny(**sizes):
@@ -22,20 +23,8 @@ def tiny(**sizes):
   return config
 
 
-def abstract(name, config):
-  """The case with the shapes of its arguments: nothing is compiled, which would take seconds."""
-  made = []
-
-  def args():
-    made.append(cases.CASES[name](config))
-    return made[0].args
-
-  shapes = jax.eval_shape(args)
-  return made[0]._replace(args=shapes)
-
-
 def count(name, **sizes):
-  case = abstract(name, tiny(**sizes))
+  case = toys.abstract(name, tiny(**sizes))
   return yardsticks.flops(case.fn, *case.args)
 
 
@@ -43,7 +32,7 @@ class MlpGradientTest(chex.TestCase):
   def test_costs_three_forward_passes_less_the_gradient_by_x(self):
     config = quick.get_config()
     config.mlp.update({'batch_size': 128, 'inputs': 32, 'hidden': (64, 64), 'outputs': 16})
-    fn, args, *_ = abstract('mlp_gradient', config)
+    fn, args, *_ = toys.abstract('mlp_gradient', config)
     first, others = 32 * 64, 64 * 64 + 64 * 16
     expected = 2 * 128 * (3 * others + 2 * first)
     self.assertAlmostEqual(yardsticks.flops(fn, *args) / expected, 1.0, delta=0.15)
@@ -55,7 +44,7 @@ class MlpGradientTest(chex.TestCase):
 class OfflineUpdatesTest(chex.TestCase):
   @parameterized.parameters(*methods.METHODS)
   def test_carries_the_state_and_returns_metrics_by_update_and_seed(self, method):
-    case = abstract(f'{method}_update', tiny())
+    case = toys.abstract(f'{method}_update', tiny())
     states, metrics = jax.eval_shape(case.fn, *case.args)
     chex.assert_trees_all_equal_shapes_and_dtypes(states, case.args[0])
     chex.assert_shape(list(metrics.values()), (case.updates, case.seeds))

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs.bench import quick
-from experiments.bench import cases, diffusion, yardsticks
+from experiments.bench import diffusion, yardsticks
 from experiments.renyi_diffusion import methods
+from tests.experiments.bench import toys
 
 
 def tiny():
@@ -28,24 +29,12 @@ def tiny():
   return config
 
 
-def abstract(name, config):
-  """The case with the shapes of its arguments: nothing is compiled, which would take seconds."""
-  made = []
-
-  def args():
-    made.append(cases.CASES[name](config))
-    return made[0].args
-
-  shapes = jax.eval_shape(args)
-  return made[0]._replace(args=shapes)
-
-
 class TrainingTest(chex.TestCase):
   def test_carries_the_state_of_each_seed(self):
     config = tiny()
     config.diffusion.unet.network.update({'multipliers': (1,), 'attention': ()})
     for name in ('diffusion_mlp_renyi', 'diffusion_unet'):
-      case = abstract(name, config)
+      case = toys.abstract(name, config)
       states, metrics = jax.eval_shape(case.fn, *case.args)
       chex.assert_trees_all_equal_shapes_and_dtypes(states, case.args[0])
       chex.assert_shape(metrics['loss'], (3, 2))
@@ -55,7 +44,9 @@ class TrainingTest(chex.TestCase):
     config = quick.get_config()
     likelihood, renyi = (
       yardsticks.flops(case.fn, *case.args)
-      for case in (abstract(f'diffusion_mlp_{kind}', config) for kind in ('likelihood', 'renyi'))
+      for case in (
+        toys.abstract(f'diffusion_mlp_{kind}', config) for kind in ('likelihood', 'renyi')
+      )
     )
     # A layer's product and its gradients by inputs and kernel; the first has none by its inputs.
     inputs = 64 + 1 + 2 * config.diffusion.mlp.network.time_frequencies
