@@ -38,6 +38,7 @@ def get_config(name: str = 'cifar10') -> ml_collections.ConfigDict:
   config.chunk_steps = 100
   config.checkpoint_every = 10_000
   config.network.kind = 'unet'
+  config.network.prediction = 'noise'
   config.network.channels = 128
   config.network.multipliers = (1, 2, 2, 2)
   config.network.blocks = 4

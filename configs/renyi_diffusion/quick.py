@@ -70,6 +70,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.network = ml_collections.ConfigDict()
   config.network.kind = 'mlp'  # mlp, energy (its gradient), unet
+  config.network.prediction = 'noise'  # or velocity: the rest after a linear guess
   config.network.hidden = (32, 32)
   config.network.time_frequencies = 4
   config.network.clock = 'linear'  # how t enters; or log_snr

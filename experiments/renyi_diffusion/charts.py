@@ -14,8 +14,8 @@ from lib.train import app
 
 SHOWN = 2000  # points of a scatter
 IMAGES = 8  # a side of a grid of images
-TRADED = ('nll', 'rare_nll', 'bpd', 'rare_bpd', 'precision', 'density', 'recall', 'coverage',
-          'fd_cnn', 'rare_mass')  # fmt: skip
+TRADED = ('nll', 'rare_nll', 'bpd', 'bound_bpd', 'rare_bpd', 'rare_bound_bpd', 'precision',
+          'density', 'recall', 'coverage', 'fd_cnn', 'rare_mass')  # fmt: skip
 Values = Mapping[str, Mapping[str, np.ndarray]]  # by method and metric, one number a seed
 Pictures = dict[str, tuple[figure.Figure, str]]
 
@@ -44,7 +44,7 @@ def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
       'What α trades: means over seeds with 95 % intervals; α = 1 is maximum likelihood.',
     )
   classes = [m for m in values.get('likelihood', {}) if m.startswith('bpd_class_')]
-  if classes:
+  if classes and len(values) > 1:
     pictures['classes.png'] = (
       by_class(values, classes, dataset),
       'Bits per dimension of each class, less those of maximum likelihood, paired by seed; the '

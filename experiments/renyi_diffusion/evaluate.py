@@ -22,6 +22,8 @@ from lib.train import console, signals
 
 NEAR_STDS = 3.0  # within which a sample counts as near a mode of the ring
 SAMPLE_BLOCK = 1000  # samples at once, so that memory stays flat
+BOUND_BLOCK = 50  # images at once
+BOUND_TIMES = 32  # of each image
 Scores = dict[str, np.ndarray]
 
 # Whole: op by op they would be compiled in dozens of pieces.
@@ -65,17 +67,18 @@ def score(
     Scores, one number a seed; and samples (S, N, D).
   """
   process = methods.process(config)
-  log_p, samples = (
-    _likelihoods(config, dataset, network, process),
-    _sampler(config, dataset, network, process),
+  log_p, bound, samples = (
+    make(config, dataset, network, process) for make in (_likelihoods, _bound, _sampler)
   )
-  keys = jax.random.split(jax.random.key(config.eval.seed), 2)
+  keys = jax.random.split(jax.random.key(config.eval.seed), 3)
   found, drawn = [], []
   for seed in range(len(jax.tree.leaves(params)[0])):
     one = jax.tree.map(lambda x, seed=seed: x[seed], params)
     key = jax.vmap(jax.random.fold_in, (0, None))(keys, seed)
-    own = _test_scores(config, dataset, log_p(one, key[0]))
+    own = _test_scores(dataset, log_p(one, key[0]).mean(axis=0))
     signals.check()
+    if dataset.levels:
+      own |= _test_scores(dataset, -bound(one, key[2]), 'bound_bpd')
     blocks = [samples(one, k) for k in jax.random.split(key[1], _blocks(config))]
     drawn.append(np.concatenate(blocks)[: config.eval.samples])
     signals.check()
@@ -118,6 +121,27 @@ def _likelihoods(config, dataset: Data, network: networks.Network, process: sde.
     return np.stack(found)
 
   return log_p
+
+
+def _bound(config, dataset: Data, network: networks.Network, process: sde.SDE):
+  """Returns `bound(params, key) -> (N,)` of -log p of the test images, in nats."""
+
+  @jax.jit
+  def block(params, x, key):
+    noise = lambda y, t: network.noise(params, y, t)
+
+    def one(datum):
+      x, key = datum
+      return likelihood.nelbo(noise, process, x[None], key, config.start, BOUND_TIMES)[0]
+
+    return jax.lax.map(one, (x, jax.random.split(key, len(x))), batch_size=BOUND_BLOCK)
+
+  def bound(params, key):
+    noise_key, time_key = jax.random.split(key)
+    x = data.dequantized(dataset, jnp.asarray(dataset.test), noise_key)
+    return np.asarray(block(params, x, time_key))
+
+  return bound
 
 
 def _sampler(config, dataset: Data, network: networks.Network, process: sde.SDE):
@@ -171,28 +195,24 @@ SAMPLERS = {
 }
 
 
-def _test_scores(config, dataset: Data, log_p: np.ndarray) -> Scores:
-  """Likelihoods (repeats, N) as the report's numbers, weighted as the training data are."""
-  values = -log_p.mean(axis=0)
-  if dataset.levels:
-    dim = int(np.prod(dataset.shape))
-    values = np.asarray(likelihood.bits_per_dim(-values, dim, dataset.levels))
-  name = 'bpd' if dataset.levels else 'nll'
-  if dataset.shares is None or dataset.labels is None:
-    return {name: values.mean()}
-  rare = np.isin(dataset.labels, dataset.rare)
+def _test_scores(dataset: Data, log_p: np.ndarray, name: str = 'bpd') -> Scores:
+  """Likelihoods (N,) in nats as the report's numbers, weighted as the training data are."""
   if not dataset.levels:
     return {
-      name: values.mean(),
-      'rare_nll': values[rare].mean(),
-      'q99_nll': np.quantile(values, 0.99),
+      'nll': -log_p.mean(),
+      'rare_nll': -log_p[np.isin(dataset.labels, dataset.rare)].mean(),
+      'q99_nll': -np.quantile(log_p, 0.01),
     }
+  dim = int(np.prod(dataset.shape))
+  values = np.asarray(likelihood.bits_per_dim(log_p, dim, dataset.levels))
+  if dataset.shares is None or dataset.labels is None:
+    return {name: values.mean()}
   there = [k for k in range(len(dataset.shares)) if (dataset.labels == k).any()]
   by_class = {k: values[dataset.labels == k].mean() for k in there}
   whole = np.average(list(by_class.values()), weights=dataset.shares[there])
-  scores = {name: whole, **{f'bpd_class_{k}': value for k, value in by_class.items()}}
+  scores = {name: whole, **{f'{name}_class_{k}': value for k, value in by_class.items()}}
   if found := [by_class[k] for k in dataset.rare if k in by_class]:
-    scores['rare_bpd'] = np.mean(found)
+    scores[f'rare_{name}'] = np.mean(found)
   return scores
 
 

@@ -14,6 +14,7 @@ from lib.diffusion import sde as sdes
 from lib.nn import embeddings, mlp
 
 DTYPES = ('float32', 'bfloat16')
+PREDICTIONS = ('noise', 'velocity')
 Params = Any
 
 
@@ -37,8 +38,9 @@ def make(config: ml_collections.ConfigDict, shape: tuple[int, ...], sde: sdes.SD
   """Builds a network.
 
   Args:
-    config: the fields of `config.network`. `kind` is one of KINDS; 'mlp' and 'energy' read
-      `hidden`, `time_frequencies` and `clock` (one of CLOCKS), 'unet' reads `channels`,
+    config: the fields of `config.network`. `kind` is one of KINDS, `prediction` one of
+      PREDICTIONS: what the module's output stands for, 'noise' for 'energy'. 'mlp' and 'energy'
+      read `hidden`, `time_frequencies` and `clock` (one of CLOCKS), 'unet' reads `channels`,
       `multipliers`, `blocks`, `attention`, `dropout` and `dtype`.
     shape: of one datum, (D,) or an image's (H, W, C); points have D = H W C numbers.
     sde: the diffusion, with times in (0, 1].
@@ -50,7 +52,28 @@ def make(config: ml_collections.ConfigDict, shape: tuple[int, ...], sde: sdes.SD
     ValueError: naming the field that is wrong.
   """
   _require(config.kind in KINDS, 'kind', f'one of {", ".join(KINDS)}', config.kind)
-  return KINDS[config.kind](config, shape, sde)
+  _require(config.prediction in PREDICTIONS, 'prediction',
+           f'one of {", ".join(PREDICTIONS)}', config.prediction)  # fmt: skip
+  network = KINDS[config.kind](config, shape, sde)
+  if config.prediction == 'noise':
+    return network
+  _require(network.potential is None, 'prediction', 'noise for a gradient', config.prediction)
+  return network._replace(noise=_noise_of_velocity(network.noise, sde))
+
+
+def _noise_of_velocity(velocity, sde: sdes.SDE):
+  """The best linear guess of the noise for data of variance one, and a network for the rest.
+
+  ε̂ = (σ x + m √(m² + σ²) v)/(m² + σ²). Where m² + σ² = 1, v predicts m ε - σ x_0: Salimans and Ho
+  (2022), arXiv:2202.00512; elsewhere the preconditioning of Karras et al. (2022), arXiv:2206.00364.
+  """
+
+  def noise(params, x, t, key=None):
+    m, std = sde.mean(t), sde.std(t)
+    total = m**2 + std**2
+    return (std * x + m * jnp.sqrt(total) * velocity(params, x, t, key)) / total
+
+  return noise
 
 
 def _mlp(config, shape, sde) -> Network:

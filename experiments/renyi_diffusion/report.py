@@ -11,8 +11,10 @@ from lib.train import app, figures, metrics, report
 BETTER = {  # of the scores, and their order in the table
   'nll': 'lower',
   'bpd': 'lower',
+  'bound_bpd': 'lower',
   'rare_nll': 'lower',
   'rare_bpd': 'lower',
+  'rare_bound_bpd': 'lower',
   'q99_nll': 'lower',
   'precision': 'higher',
   'recall': 'higher',
@@ -81,8 +83,8 @@ def write(run: app.Run, dataset: Data) -> None:
       f'; {"exact" if not config.eval.probes else "estimated"} divergence.'
       if not dataset.levels
       else f', with uniform dequantisation of {dataset.levels} levels; classes are weighted as the '
-      'training data are. The rest compares samples with training images by features of a '
-      'classifier trained here, so that `fd_cnn` is no FID.'
+      'training data are; `bound_bpd` is the bound that training lowers. The rest compares samples '
+      'with training images by features of a classifier trained here, so that `fd_cnn` is no FID.'
     ),
     tables.table(shown),
     *([f'Not finite, and left out: {"; ".join(lost)}.'] if lost else []),
@@ -102,10 +104,11 @@ def write(run: app.Run, dataset: Data) -> None:
     for metric in names
   }
   training = {metric: by_name for metric, by_name in training.items() if by_name}
-  pictures['training.png'] = (
-    curves.learning_curves(training),
-    'While training, means over each chunk of updates; thin lines are seeds.',
-  )
+  if training:
+    pictures['training.png'] = (
+      curves.learning_curves(training),
+      'While training, means over each chunk of updates; thin lines are seeds.',
+    )
   if config.gaussian_fit:
     pictures['gaussian_fit.png'] = (
       fit.figure_of_fits(),

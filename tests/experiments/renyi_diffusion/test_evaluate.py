@@ -146,7 +146,7 @@ class SharesTest(chex.TestCase):
   def test_classes_weigh_as_in_training(self):
     values = np.arange(4.0)[self.labels]  # bits of the classes
     log_p = -(values + np.log2(256 / 2)) * 2 * np.log(2)
-    found = evaluate._test_scores(None, self.dataset, np.stack([log_p - 1.0, log_p + 1.0]))
+    found = evaluate._test_scores(self.dataset, log_p)
     self.assertAlmostEqual(found['bpd'], (4 + 2 * 2 + 3) / 15 + 14, places=5)
     for k in range(4):
       self.assertAlmostEqual(found[f'bpd_class_{k}'], k + 14, places=5)
@@ -181,6 +181,6 @@ class SharesTest(chex.TestCase):
     self.assertEqual(
       evaluate._sample_scores(None or digits.get_config(), dataset, np.zeros((5, 2)), None), {}
     )
-    found = evaluate._test_scores(None, dataset, np.zeros((1, 7)))
+    found = evaluate._test_scores(dataset, np.zeros(7))
     self.assertEqual(list(found), ['bpd'])
     self.assertIsNone(evaluate.prepare_features(digits.get_config(), dataset))

@@ -15,6 +15,7 @@ TIMES = np.array([[1e-3], [0.4], [1.0]], np.float32)
 def config(which, **changes):
   fields = {
     'kind': which,
+    'prediction': 'noise',
     'hidden': (8,),
     'time_frequencies': 4,
     'clock': 'linear',
@@ -64,6 +65,22 @@ class MakeTest(chex.TestCase):
     chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-4)
     self.assertFalse(np.allclose(found[0][0], net.noise(filled(net), x, TIMES)[0]))
 
+  @parameterized.parameters(*((sde(),) for sde in (sdes.vp, sdes.sub_vp, sdes.ve, sdes.cosine)))
+  def test_a_velocity_of_zero_is_the_noise_of_data_of_variance_one(self, sde):
+    net = networks.make(config('mlp', prediction='velocity'), (4,), sde)
+    x, t = normal(3, 4), TIMES * sde.horizon
+    zeros = jax.tree.map(jnp.zeros_like, filled(net))
+    score = jax.vmap(jax.grad(lambda y, var: jax.scipy.stats.norm.logpdf(y, scale=var**0.5).sum()))
+    expected = -sde.std(t) * score(x, sde.mean(t) ** 2 + sde.std(t) ** 2)
+    chex.assert_trees_all_close(net.noise(zeros, x, t), expected, rtol=1e-5, atol=1e-6)
+
+  @parameterized.parameters((sdes.vp(),), (sdes.cosine(),))
+  def test_the_true_velocity_gives_the_noise_back(self, sde):
+    data, noise, t = normal(6, 4)[:3], normal(6, 4)[3:], TIMES * sde.horizon
+    m, std = sde.mean(t), sde.std(t)
+    found = networks._noise_of_velocity(lambda *_: m * noise - std * data, sde)
+    chex.assert_trees_all_close(found(None, m * data + std * noise, t), noise, atol=1e-5)
+
   def test_all_kinds_map_points_to_noise_and_depend_on_time(self):
     x = normal(3, 16)
     for kind, net in make_all().items():
@@ -110,6 +127,10 @@ class MakeTest(chex.TestCase):
   def test_unet_wants_images(self):
     with self.assertRaisesRegex(ValueError, r'config\.network\.kind'):
       networks.make(config('unet'), (16,), VP)
+
+  def test_a_gradient_predicts_noise_alone(self):
+    with self.assertRaisesRegex(ValueError, r'config\.network\.prediction'):
+      networks.make(config('energy', prediction='velocity'), (2,), VP)
 
 
 class EnergyTest(chex.TestCase):

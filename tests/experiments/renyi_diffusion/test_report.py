@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 from configs.renyi_diffusion import digits, quick, ring
 from experiments.renyi_diffusion import charts, data, report
-from lib.io import images
+from lib.io import images, npz
 from lib.stats import intervals
 from lib.train import app, metrics
 
@@ -64,6 +64,21 @@ class ReportTest(chex.TestCase):
     self.assertEqual(found.keys(), expected.keys())
     for name, numbers in expected.items():
       np.testing.assert_allclose(found[name], numbers, rtol=1e-12)
+
+  def test_one_method_alone_has_a_report(self):
+    config = digits.get_config('rest')
+    config.methods, config.steps = ('likelihood',), STEPS
+    whole = images.Images(np.zeros((9, 2, 2, 1), np.uint8), np.arange(9) % 3)
+    dataset = data._split(quick.get_config().data, 2, whole, whole, 256)
+    where = self.workdir / 'likelihood'
+    with metrics.Writer(where) as writer:
+      writer.write(STEPS, 'train', steps_per_second=1.0, loss=[1.0, 2.0])
+      writer.write(STEPS, 'eval', bpd=[3.0, 4.0], bpd_class_0=[3.5, 4.0])
+    npz.save_npz(where / 'samples.npz', {'samples': np.zeros((2, 4, 4), np.float32)})
+    frozen = ml_collections.FrozenConfigDict(config)
+    report.write(app.Run(frozen, 'renyi_diffusion', 'c.py', self.workdir), dataset)
+    drawn = [path.name for path in (self.workdir / 'figures').iterdir()]
+    self.assertEqual(drawn, ['samples.png'])
 
   def test_every_claim_is_of_a_score_that_has_a_better(self):
     for config in (quick.get_config(), ring.get_config(), digits.get_config()):
