@@ -62,6 +62,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.diffusion.mlp = _denoiser((64,), updates=10)  # as for the digits
   config.diffusion.unet = _denoiser((28, 28, 1), updates=1)
   config.diffusion.unet.network.kind = 'unet'
+  config.diffusion.unet.network.prediction = 'noise'
   config.diffusion.unet.network.attention = (14,)
   config.diffusion.unet.objective.num_times = 1
   config.diffusion.unet.optimizer.clip = 0.0

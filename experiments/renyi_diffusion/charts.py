@@ -85,8 +85,9 @@ def grids(samples: Mapping[str, np.ndarray], dataset: Data) -> figure.Figure:
   for (name, flat), axis in zip(samples.items(), axes, strict=True):
     side = min(IMAGES, math.isqrt(len(flat)))
     images = np.clip(flat[: side * side] / 2 + 0.5, 0.0, 1.0)
-    images = images.reshape(side, side, height, width, channels).swapaxes(1, 2)
-    whole = images.reshape(side * height, side * width, channels)
+    images = images.reshape(side, side, height, width, channels)
+    images = np.pad(images, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=0.5)
+    whole = images.swapaxes(1, 2).reshape(side * (height + 1), side * (width + 1), channels)
     axis.imshow(whole if channels == 3 else whole[..., 0], cmap='gray', vmin=0, vmax=1)
     axis.set(title=name, xticks=(), yticks=())
   return drawing

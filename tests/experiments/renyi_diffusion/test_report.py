@@ -145,11 +145,11 @@ class ChartsTest(chex.TestCase):
     samples = np.random.default_rng(0).uniform(-1.5, 1.5, (10, 4 * channels))  # nine fit a square
     drawing = charts.grids({'renyi_2': samples}, dataset)
     (axis,) = drawing.axes
-    shown = np.asarray(axis.images[0].get_array()).reshape(6, 6, channels)
+    shown = np.asarray(axis.images[0].get_array()).reshape(9, 9, channels)  # with a grey line each
     for k in range(9):
       i, j = divmod(k, 3)
       expected = np.clip(samples[k] / 2 + 0.5, 0, 1).reshape(2, 2, channels)
-      np.testing.assert_allclose(shown[2 * i : 2 * i + 2, 2 * j : 2 * j + 2], expected)
+      np.testing.assert_allclose(shown[3 * i : 3 * i + 2, 3 * j : 3 * j + 2], expected)
 
   def test_scatters_mark_the_rare_modes(self):
     dataset = data.load(quick.get_config().data, 2, 0)
