@@ -5,16 +5,14 @@ r"""Speed of diffusion models: training, likelihood, neighbours of samples; PyTo
     --config.torch=True --workdir=runs/bench/diffusion-torch
 
 The digits come with scikit-learn (experiments/renyi_diffusion/requirements.txt). With PyTorch it
-took 4 min 17 s on 2 cores of an AMD EPYC that other jobs kept busy, so that the intervals are wide.
+took 2 min 34 s on 2 quiet cores of an AMD EPYC, in 3 rounds.
 
-- Perceptron: 0.86 [0.80, 0.93] of the rate of a large matrix product; an update of Rényi training
-  takes 1.00 [0.85, 1.16] times the time of one of maximum likelihood.
-- U-Net: 0.37 [0.32, 0.43] of that rate, and 1.14 [0.99, 1.29] times PyTorch's time, whose threads
-  suffer more from other jobs. In CPU seconds on one core, where they do not count, it is 1.7 times
-  (2.6 s and 1.5 s an update; the perceptrons' ratio is 1.00). The convolutions and products alone,
-  at their shapes, take half of ours.
-- Likelihood of 1,000 digits with one probe: 226 evaluations of the field, 11 s.
-- Neighbours of 10,000 points among 10,000, 64 features: 8 s and 52 MB.
+- Perceptron: 0.74 [0.11, 1.37] of the rate of a large matrix product; an update of Rényi training
+  takes 1.01 [0.91, 1.11] times the time of one of maximum likelihood.
+- U-Net: 0.29 [0.10, 0.48] of that rate, and 2.20 [2.03, 2.36] times PyTorch's time. Its convolutions
+  and products alone, at their shapes, take half of it, the elementwise rest the other half.
+- Likelihood of 1,000 digits with one probe: 155 evaluations of the field, 5.5 s.
+- Neighbours of 10,000 points among 10,000, 64 features: 4.1 s and 52 MB.
 """
 
 import ml_collections

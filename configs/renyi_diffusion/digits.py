@@ -3,8 +3,9 @@
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/digits.py
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/digits.py:rest
 
-Not settled, and not run at this size: 2,000 updates with t itself as the clock, 14 minutes on 2
-cores of an AMD EPYC beside other jobs, gave noise for samples (3.59 bits per dimension at alpha 1).
+The core took 27 minutes on 2 cores of an AMD EPYC. From alpha 0.8 over 1 to 1.25 the precision of
+samples is 0.56, 0.51 and 0.39, the mass of the rare classes 0.15, 0.19 and 0.27, and the bound 2.58,
+2.53 and 2.56 bits per dimension. The rest has not been run.
 """
 
 import ml_collections
