@@ -9,8 +9,8 @@ took 2 min 34 s on 2 quiet cores of an AMD EPYC, in 3 rounds.
 
 - Perceptron: 0.74 [0.11, 1.37] of the rate of a large matrix product; an update of Rényi training
   takes 1.01 [0.91, 1.11] times the time of one of maximum likelihood.
-- U-Net: 0.29 [0.10, 0.48] of that rate, and 2.20 [2.03, 2.36] times PyTorch's time. Its convolutions
-  and products alone, at their shapes, take half of it, the elementwise rest the other half.
+- U-Net: 0.29 [0.10, 0.48] of that rate, and 2.20 [2.03, 2.36] times PyTorch's time. Its
+  convolutions and products alone, at their shapes, take half of it, what is elementwise the rest.
 - Likelihood of 1,000 digits with one probe: 155 evaluations of the field, 5.5 s.
 - Neighbours of 10,000 points among 10,000, 64 features: 4.1 s and 52 MB.
 """

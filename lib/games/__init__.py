@@ -1,0 +1,1 @@
+"""Two-player zero-sum games: regularised updates, their limits, self-play, ratings."""

@@ -1,0 +1,49 @@
+"""Traced. Losses of policies and action values that are learnt from play."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def cross_entropy(logits: chex.Array, target: chex.Array) -> chex.Array:
+  """-Σ_a p(a) log softmax(ℓ)(a) (B,), of logits (B, A) and targets p (B, A).
+
+  Logits of illegal actions count where they are finite: a target of zero lets them sink.
+  """
+  return -jnp.sum(jax.lax.stop_gradient(target) * jax.nn.log_softmax(logits), axis=-1)
+
+
+def action_value_errors(q: chex.Array, action: chex.Array, target: chex.Array) -> chex.Array:
+  """(Q(a) - G)² (B,), of values (B, A), the actions that were played (B,) and targets G (B,)."""
+  chosen = jnp.take_along_axis(q, action[:, None], axis=-1)[:, 0]
+  return (chosen - jax.lax.stop_gradient(target)) ** 2
+
+
+def expected_value(log_policy: chex.Array, q: chex.Array) -> chex.Array:
+  """Σ_a π(a) q(a) (...), of log π (..., A), -inf where illegal, and finite values (..., A)."""
+  return jnp.sum(jnp.exp(log_policy) * q, axis=-1)
+
+
+def kl_divergence(log_policy: chex.Array, log_reference: chex.Array) -> chex.Array:
+  """KL(p ‖ π) (...), in nats, of log p and log π (..., A); what p never plays counts nothing."""
+  there = log_policy > -jnp.inf
+  gap = jnp.where(there, log_policy, 0.0) - jnp.where(there, log_reference, 0.0)
+  return jnp.sum(jnp.where(there, jnp.exp(log_policy), 0.0) * gap, axis=-1)
+
+
+def greedy_negamax_target(
+  reward: chex.Array, ended: chex.Array, next_q: chex.Array, next_legal: chex.Array
+) -> chex.Array:
+  """The target r - max_{a legal} Q(s', a) (B,) of Q-learning, r where the game has ended.
+
+  Args:
+    reward: r of the player who moved (B,).
+    ended: (B,), bool.
+    next_q: values (B, A) for the opponent, who moves next.
+    next_legal: (B, A), at least one action of each state that goes on.
+
+  Returns:
+    Targets (B,), without a gradient.
+  """
+  best = jnp.max(jnp.where(next_legal, next_q, -jnp.inf), axis=-1)
+  return jax.lax.stop_gradient(reward - jnp.where(ended, 0.0, best))
