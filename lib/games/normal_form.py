@@ -91,7 +91,7 @@ def logit_equilibrium(
 
   rows, columns = payoff.shape
   start = Profile(jnp.zeros(rows, payoff.dtype), jnp.zeros(columns, payoff.dtype))
-  found = optimistix.root_find(
+  found: optimistix.Solution = optimistix.root_find(
     residual,
     optimistix.Dogleg(rtol=tolerance, atol=tolerance),
     start,
