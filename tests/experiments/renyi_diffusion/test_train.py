@@ -147,7 +147,8 @@ class RingTest(RunTest):
       self.assertEqual([r['step'] for r in records if r['kind'] == 'train'], [2, 4, 6])
       (scored,) = (r for r in records if r['kind'] == 'eval')
       self.assertEqual(scored['step'], 6)
-      image_scores = {'bpd', 'rare_bpd', 'fd_cnn', 'class_kl'}
+      bits = {'bpd', 'rare_bpd', 'bound_bpd', 'rare_bound_bpd'}
+      image_scores = {*bits, 'fd_cnn', 'class_kl'}
       for metric in report.BETTER.keys() - image_scores:
         row = rows[name, metric]
         self.assertAlmostEqual(row['mean'], np.mean(scored[metric]))
