@@ -66,6 +66,7 @@ class DigitsLikelihoodTest(chex.TestCase):
   def test_of_a_network_without_noise_is_that_of_a_scaled_normal_law(self):
     config = tiny()
     model = config.diffusion.mlp
+    model.network.prediction = 'noise'
     process, network = methods.process(model), methods.network(model, model.shape, 'likelihood')
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     zeros = jax.tree.map(lambda p: np.zeros(p.shape, p.dtype), shapes)
