@@ -19,18 +19,6 @@ def action_value_errors(q: chex.Array, action: chex.Array, target: chex.Array) -
   return (chosen - jax.lax.stop_gradient(target)) ** 2
 
 
-def expected_value(log_policy: chex.Array, q: chex.Array) -> chex.Array:
-  """Σ_a π(a) q(a) (...), of log π (..., A), -inf where illegal, and finite values (..., A)."""
-  return jnp.sum(jnp.exp(log_policy) * q, axis=-1)
-
-
-def kl_divergence(log_policy: chex.Array, log_reference: chex.Array) -> chex.Array:
-  """KL(p ‖ π) (...), in nats, of log p and log π (..., A); what p never plays counts nothing."""
-  there = log_policy > -jnp.inf
-  gap = jnp.where(there, log_policy, 0.0) - jnp.where(there, log_reference, 0.0)
-  return jnp.sum(jnp.where(there, jnp.exp(log_policy), 0.0) * gap, axis=-1)
-
-
 def greedy_negamax_target(
   reward: chex.Array, ended: chex.Array, next_q: chex.Array, next_legal: chex.Array
 ) -> chex.Array:

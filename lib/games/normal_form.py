@@ -38,6 +38,11 @@ class Dynamics(NamedTuple):
   strategies: Callable[[Any], Profile]
 
 
+def softmax(logits: Profile) -> Profile:
+  """The strategies of both players' logits."""
+  return jax.tree.map(jax.nn.softmax, logits)
+
+
 def action_payoffs(payoff: chex.Array, strategies: Profile) -> Profile:
   """What each action is worth against the other's strategy: R y (m,) and -Rᵀ x (n,)."""
   return Profile(payoff @ strategies.column, -payoff.T @ strategies.row)
@@ -86,8 +91,9 @@ def logit_equilibrium(
   """
 
   def residual(logits, _):
-    found = action_payoffs(payoff, Profile(*map(jax.nn.softmax, logits)))
-    return Profile(*(u - gain / alpha for u, gain in zip(logits, found, strict=True)))
+    return jax.tree.map(
+      lambda u, gain: u - gain / alpha, logits, action_payoffs(payoff, softmax(logits))
+    )
 
   rows, columns = payoff.shape
   start = Profile(jnp.zeros(rows, payoff.dtype), jnp.zeros(columns, payoff.dtype))
@@ -156,21 +162,13 @@ def regularized_dynamics(
   """
 
   def step(payoff, logits):
-    gains = action_payoffs(payoff, Profile(*map(jax.nn.softmax, logits)))
+    gains = action_payoffs(payoff, softmax(logits))
     if magnet is not None:
-      gains = Profile(*(gain + alpha * rho for gain, rho in zip(gains, magnet, strict=True)))
-    return Profile(
-      *(
-        regularized.improved_policy(own, gain, alpha, beta)
-        for own, gain in zip(logits, gains, strict=True)
-      )
-    )
+      gains = jax.tree.map(lambda gain, rho: gain + alpha * rho, gains, magnet)
+    improve = lambda own, gain: regularized.improved_policy(own, gain, alpha, beta)
+    return jax.tree.map(improve, logits, gains)
 
-  return Dynamics(
-    init=lambda payoff, logits: Profile(*map(jax.nn.log_softmax, logits)),
-    step=step,
-    strategies=lambda logits: Profile(*map(jax.nn.softmax, logits)),
-  )
+  return Dynamics(init=lambda payoff, logits: _normalized(logits), step=step, strategies=softmax)
 
 
 def multiplicative_weights(step_size: chex.Numeric) -> Dynamics:
@@ -187,25 +185,16 @@ def optimistic_multiplicative_weights(step_size: chex.Numeric) -> Dynamics:
   Daskalakis and Panageas (2019), arXiv:1807.04252. The first step has g_{-1} = g_0.
   """
 
-  def gains(payoff, logits):
-    return action_payoffs(payoff, Profile(*map(jax.nn.softmax, logits)))
-
   def init(payoff, logits):
-    logits = Profile(*map(jax.nn.log_softmax, logits))
-    return logits, gains(payoff, logits)
+    return _normalized(logits), action_payoffs(payoff, softmax(logits))
 
   def step(payoff, state):
     logits, last = state
-    now = gains(payoff, logits)
-    moved = jax.tree.map(
-      lambda own, new, old: jax.nn.log_softmax(own + step_size * (2.0 * new - old)),
-      logits,
-      now,
-      last,
-    )
-    return moved, now
+    now = action_payoffs(payoff, softmax(logits))
+    forecast = lambda own, new, old: jax.nn.log_softmax(own + step_size * (2.0 * new - old))
+    return jax.tree.map(forecast, logits, now, last), now
 
-  return Dynamics(init, step, strategies=lambda state: Profile(*map(jax.nn.softmax, state[0])))
+  return Dynamics(init, step, strategies=lambda state: softmax(state[0]))
 
 
 def regret_matching_plus() -> Dynamics:
@@ -220,7 +209,7 @@ def regret_matching_plus() -> Dynamics:
       total = jnp.sum(q)
       return jnp.where(total > 0, q / jnp.where(total > 0, total, 1.0), 1.0 / q.size)
 
-    return Profile(*map(normalized, regrets))
+    return jax.tree.map(normalized, regrets)
 
   def step(payoff, regrets):
     played = strategies(regrets)
@@ -231,8 +220,7 @@ def regret_matching_plus() -> Dynamics:
       action_payoffs(payoff, played),
     )
 
-  init = lambda payoff, logits: Profile(*map(jax.nn.softmax, logits))
-  return Dynamics(init, step, strategies)
+  return Dynamics(lambda payoff, logits: softmax(logits), step, strategies)
 
 
 class Played(NamedTuple):
@@ -278,3 +266,7 @@ def run(
   times = jnp.arange(1, num_steps + 1, dtype=payoff.dtype)
   (state, average), curves = jax.lax.scan(one, (state, dynamics.strategies(state)), times)
   return Played(dynamics.strategies(state), average, *curves)
+
+
+def _normalized(logits: Profile) -> Profile:
+  return jax.tree.map(jax.nn.log_softmax, logits)

@@ -63,38 +63,33 @@ def bradley_terry(
     raise ValueError('the players fall into groups that never met')
   wins = np.where(met, wins + prior / 2, 0.0)
   rows, columns = np.triu_indices(num, 1)
-  counts = np.stack([wins[rows, columns], wins.T[rows, columns], draws[rows, columns]])
+  ties = int(draws[off].sum() > 0)
+  outcomes = 2 + ties  # draws are no outcome where there are none
+  counts = np.stack([wins[rows, columns], wins.T[rows, columns], draws[rows, columns]])[:outcomes]
   # Each outcome's log-odds are linear in (strengths, log ν).
-  first, second = np.eye(num)[rows], np.eye(num)[columns]
-  ties = draws[off].sum() > 0
-  tie = np.full((len(rows), 1), 1.0 if ties else 0.0)
-  features = np.stack([
-    np.hstack([first, 0 * tie]),
-    np.hstack([second, 0 * tie]),
-    np.hstack([(first + second) / 2, tie]),
-  ])  # fmt: skip
-  shift = np.array([0.0, 0.0, 0.0 if ties else -np.inf])[:, None]
+  first, second = np.eye(num, num + 1)[rows], np.eye(num, num + 1)[columns]
+  tie = np.eye(num + 1)[num]
+  features = np.stack([first, second, (first + second) / 2 + tie])[:outcomes]
   free = np.delete(np.arange(num + ties), anchor)
   total = counts.sum(0)
 
-  def terms(theta):
+  def log_probabilities(theta):
     full = np.zeros(num + 1)
     full[free] = theta
-    return special.log_softmax(features @ full + shift, axis=0)
+    return special.log_softmax(features @ full, axis=0)
 
   def loss(theta):
-    log_p = terms(theta)
-    return -np.sum(np.where(counts > 0, counts * np.where(counts > 0, log_p, 0.0), 0.0))
+    return -np.sum(counts * log_probabilities(theta))
 
   def gradient(theta):
-    p = np.exp(terms(theta))
+    p = np.exp(log_probabilities(theta))
     return np.einsum('kn,knf->f', total * p - counts, features)[free]
 
   def hessian(theta):
-    p = np.exp(terms(theta))
+    p = np.exp(log_probabilities(theta))
     mean = np.einsum('kn,knf->nf', p, features)
-    second = np.einsum('n,kn,knf,kng->fg', total, p, features, features)
-    return (second - np.einsum('n,nf,ng->fg', total, mean, mean))[np.ix_(free, free)]
+    square = np.einsum('n,kn,knf,kng->fg', total, p, features, features)
+    return (square - np.einsum('n,nf,ng->fg', total, mean, mean))[np.ix_(free, free)]
 
   fit = optimize.minimize(
     loss, np.zeros(len(free)), jac=gradient, hess=hessian, method='trust-exact',
@@ -113,10 +108,6 @@ def bradley_terry(
 
 def expected_score(gap: np.ndarray, tie: float = -np.inf) -> np.ndarray:
   """The mean of win 1, draw ½, loss 0 for a player `gap` points of Elo above the other."""
-  log_p = _outcomes(np.asarray(gap, np.float64), tie)
-  return np.exp(log_p[0]) + 0.5 * np.exp(log_p[2])
-
-
-def _outcomes(gap: np.ndarray, tie: float) -> np.ndarray:
-  half = gap / ELO / 2
-  return special.log_softmax(np.stack([half, -half, np.full_like(half, tie)]), axis=0)
+  half = np.asarray(gap, np.float64) / ELO / 2
+  won, _, drawn = special.softmax(np.stack([half, -half, np.full_like(half, tie)]), axis=0)
+  return won + 0.5 * drawn

@@ -37,8 +37,7 @@ def improved_policy(
     log π' (..., A), normalised.
   """
   alpha, beta = _columns(alpha, beta)
-  legal = jnp.ones(jnp.shape(q), bool) if legal is None else legal
-  total = beta * jnp.where(legal, logits, 0.0) + jnp.where(legal, q, 0.0)
+  total = beta * _where(legal, logits) + _where(legal, q)
   return log_softmax(total / (alpha + beta), legal)
 
 
@@ -54,9 +53,8 @@ def improved_value(
   Takes the arguments of `improved_policy` and returns (...), in units of reward.
   """
   alpha, beta = _columns(alpha, beta)
-  legal = jnp.ones(jnp.shape(q), bool) if legal is None else legal
-  log_policy = jnp.where(legal, log_softmax(logits, legal), 0.0)
-  total = (beta * log_policy + jnp.where(legal, q, 0.0)) / (alpha + beta)
+  log_policy = _where(legal, log_softmax(logits, legal))
+  total = (beta * log_policy + _where(legal, q)) / (alpha + beta)
   return ((alpha + beta) * jax.nn.logsumexp(total, -1, where=legal, keepdims=True))[..., 0]
 
 
@@ -81,11 +79,11 @@ def objective(
   Returns:
     The objective (...), in units of reward.
   """
-  alpha, beta = _columns(alpha, beta)
-  there = log_policy > -jnp.inf
-  log_policy, log_reference, q = (jnp.where(there, x, 0.0) for x in (log_policy, log_reference, q))
-  gains = q - beta * (log_policy - log_reference) - alpha * log_policy
-  return jnp.sum(jnp.where(there, jnp.exp(log_policy), 0.0) * gains, axis=-1)
+  return (
+    expected_value(log_policy, q)
+    - beta * kl_divergence(log_policy, log_reference)
+    + alpha * entropy(log_policy)
+  )
 
 
 def policy_after(
@@ -120,27 +118,39 @@ def policy_after(
   weight = jnp.where(
     alpha == 0, num_updates / some_beta, -jnp.expm1(log_kept) / jnp.where(alpha == 0, 1.0, alpha)
   )
-  legal = jnp.ones(jnp.shape(q), bool) if legal is None else legal
-  return log_softmax(
-    jnp.exp(log_kept) * jnp.where(legal, logits, 0.0) + weight * jnp.where(legal, q, 0.0), legal
-  )
+  return log_softmax(jnp.exp(log_kept) * _where(legal, logits) + weight * _where(legal, q), legal)
+
+
+def expected_value(log_policy: chex.Array, q: chex.Array) -> chex.Array:
+  """Σ_a p(a) q(a) (...), of log p and q (..., A); what p never plays counts nothing."""
+  there = log_policy > -jnp.inf
+  policy = jnp.where(there, jnp.exp(_where(there, log_policy)), 0.0)
+  return jnp.sum(policy * _where(there, q), axis=-1)
 
 
 def entropy(log_policy: chex.Array) -> chex.Array:
   """The entropy -Σ_a p(a) log p(a) (...), in nats, of log p (..., A)."""
-  there = log_policy > -jnp.inf
-  safe = jnp.where(there, log_policy, 0.0)
-  return -jnp.sum(jnp.where(there, jnp.exp(safe) * safe, 0.0), axis=-1)
+  return -expected_value(log_policy, log_policy)
+
+
+def kl_divergence(log_policy: chex.Array, log_reference: chex.Array) -> chex.Array:
+  """KL(p ‖ π) (...), in nats, of log p and log π (..., A)."""
+  return expected_value(log_policy, log_policy - log_reference)
 
 
 def log_softmax(logits: chex.Array, legal: chex.Array | None = None) -> chex.Array:
   """Normalises logits (..., A) over legal actions; -inf elsewhere, whose gradient is zero."""
   if legal is None:
     return jax.nn.log_softmax(logits)
-  safe = jnp.where(legal, logits, 0.0)
+  safe = _where(legal, logits)
   total = jax.nn.logsumexp(safe, axis=-1, where=legal, keepdims=True)
   return jnp.where(legal, safe - total, -jnp.inf)
 
 
 def _columns(*weights: chex.Numeric) -> tuple[chex.Array, ...]:
   return tuple(jnp.asarray(weight)[..., None] for weight in weights)
+
+
+def _where(there: chex.Array | None, x: chex.Array) -> chex.Array:
+  """x with zeros elsewhere, which keep what stands there out of values and gradients."""
+  return jnp.asarray(x) if there is None else jnp.where(there, x, 0.0)

@@ -64,7 +64,7 @@ def collect(
     policy_key, reset_key = jax.random.split(key)
     actions, info = policy(policy_key, states)
     after = jax.vmap(env.step)(states, actions)
-    ended = after.terminated | after.truncated
+    ended = over(after)
     window = Window(
       observation=states.observation,
       legal=states.legal_action_mask,
@@ -123,7 +123,7 @@ def match(
 
   def going(carry):
     _, states, _, moves, _ = carry
-    return (moves < max_moves) & ~jnp.all(states.terminated | states.truncated)
+    return (moves < max_moves) & ~jnp.all(over(states))
 
   def move(carry):
     key, states, total, moves, lengths = carry
@@ -133,11 +133,10 @@ def match(
     if opening_moves:
       anything = random_actions(open_key, states)
       actions = jnp.where(moves < opening_moves, anything, actions)
-    over = states.terminated | states.truncated
+    ended = over(states)  # and gives no more rewards
     after = jax.vmap(env.step)(states, actions)
-    # A game that has ended gives no more rewards.
-    total += jnp.where(over, 0.0, of_player(after.rewards, seats))
-    return key, after, total, moves + 1, lengths + ~over
+    total += jnp.where(ended, 0.0, of_player(after.rewards, seats))
+    return key, after, total, moves + 1, lengths + ~ended
 
   zeros = jnp.zeros(num_games)
   carry = play_key, states, zeros, jnp.int32(0), jnp.zeros(num_games, jnp.int32)
@@ -151,6 +150,11 @@ def random_actions(key: chex.PRNGKey, states: State) -> chex.Array:
   """Uniform legal actions (B,)."""
   logits = jnp.where(states.legal_action_mask, 0.0, -jnp.inf)
   return jax.random.categorical(key, logits)
+
+
+def over(states: State) -> chex.Array:
+  """Which games have ended (B,), bool."""
+  return states.terminated | states.truncated
 
 
 def of_player(rewards: chex.Array, player: chex.Array) -> chex.Array:

@@ -70,9 +70,11 @@ def enumerate_game(
     return jax.vmap(lambda state: over_actions(state, jnp.arange(num_actions)))(states)
 
   numbers: dict[bytes, int] = {np.asarray(root.observation).tobytes(): 0}
-  frontier = jax.tree.map(lambda x: np.asarray(x)[None], root)
-  kept, children, rewards = [frontier], [], []
-  while len(frontier.observation):
+  kept, children, rewards = [], [], []
+  fresh = [jax.tree.map(np.asarray, root)]
+  while fresh:
+    frontier = jax.tree.map(lambda *xs: np.stack(xs), *fresh)
+    kept.append(frontier)
     fresh = []
     for first in range(0, len(frontier.observation), block):
       states = jax.tree.map(lambda x, first=first: x[first : first + block], frontier)
@@ -97,10 +99,6 @@ def enumerate_game(
       own = np.take_along_axis(after.rewards, mover[:, None, None].astype(int), axis=-1)[..., 0]
       children.append(found)
       rewards.append(np.where(legal, own, 0.0))
-    if not fresh:
-      break
-    frontier = jax.tree.map(lambda *xs: np.stack(xs), *fresh)
-    kept.append(frontier)
   child = np.concatenate(children)
   game = Game(
     child=child,

@@ -8,14 +8,10 @@ from absl.testing import parameterized
 from scipy import optimize
 
 from lib.games import normal_form
-from lib.games.normal_form import Profile
+from lib.games.normal_form import Profile, softmax
 
 PENNIES = np.array([[1.0, -1.0], [-1.0, 1.0]])
 BIASED = np.array([[0.0, -1.0, 3.0], [1.0, 0.0, -1.0], [-3.0, 1.0, 0.0]])  # rock, paper, scissors
-
-
-def softmax(logits):
-  return Profile(*map(jax.nn.softmax, logits))
 
 
 def uniform(payoff):
@@ -29,10 +25,10 @@ def random_game(seed, shape):
 
 
 @functools.cache
-def equilibrium(name, alpha):
-  payoff = {'pennies': PENNIES, 'biased': BIASED}[name]
+def equilibrium(alpha):
+  """Of the biased game."""
   with jax.enable_x64(True):
-    return jax.jit(normal_form.logit_equilibrium)(jnp.asarray(payoff), alpha, 1e-12)
+    return jax.jit(normal_form.logit_equilibrium)(jnp.asarray(BIASED), alpha, 1e-12)
 
 
 def value_by_linear_program(payoff):
@@ -81,7 +77,7 @@ class GapTest(chex.TestCase):
 
 class LogitEquilibriumTest(chex.TestCase):
   def test_biased_rock_paper_scissors(self):
-    strategies = softmax(equilibrium('biased', 0.5))
+    strategies = softmax(equilibrium(0.5))
     np.testing.assert_allclose(strategies.row, [0.3239, 0.5242, 0.1518], atol=5e-5)
     with jax.enable_x64(True):
       self.assertAlmostEqual(normal_form.coupling(BIASED, strategies) ** 2, 0.64462, delta=5e-6)
@@ -107,7 +103,7 @@ class LogitEquilibriumTest(chex.TestCase):
 
   def test_comes_to_nash_as_alpha_falls(self):
     _, row = value_by_linear_program(BIASED)
-    found = [np.abs(softmax(equilibrium('biased', a)).row - row).max() for a in (0.5, 0.1, 0.01)]
+    found = [np.abs(softmax(equilibrium(a)).row - row).max() for a in (0.5, 0.1, 0.01)]
     self.assertEqual(found, sorted(found, reverse=True))
     self.assertLess(found[-1], 0.02)
 
@@ -138,7 +134,7 @@ class RateTest(chex.TestCase):
   def test_is_the_spectral_radius_of_a_step(self):
     alpha, beta = 0.5, 2.0
     with jax.enable_x64(True):
-      logits = equilibrium('biased', alpha)
+      logits = equilibrium(alpha)
       step = normal_form.regularized_dynamics(alpha, beta).step
 
       def flat(z):
@@ -157,12 +153,13 @@ class RateTest(chex.TestCase):
     self.assertLess(theirs.sum(), mine.sum())
     # Sufficient, not necessary.
     self.assertFalse(normal_form.converges(BIASED, 0.5, 2.0))
-    rate = normal_form.local_rate(BIASED, softmax(equilibrium('biased', 0.5)), 0.5, 2.0)
+    rate = normal_form.local_rate(BIASED, softmax(equilibrium(0.5)), 0.5, 2.0)
     self.assertLess(rate, 1.0)
 
 
 class RegularizedDynamicsTest(chex.TestCase):
-  def curve(self, alpha, beta, num_steps, distance=lambda s: jnp.abs(s.row[0] - 0.5)):
+  def curve(self, alpha, beta, num_steps):
+    distance = lambda s: jnp.hypot(s.row[0] - 0.5, s.column[0] - 0.5)
     start = Profile(jnp.log(jnp.array([0.92, 0.08])), jnp.log(jnp.array([0.5, 0.5])))
     dynamics = normal_form.regularized_dynamics(alpha, beta)
     return normal_form.run(dynamics, jnp.asarray(PENNIES), start, num_steps, distance).curve
@@ -170,8 +167,7 @@ class RegularizedDynamicsTest(chex.TestCase):
   def test_matching_pennies_at_the_boundary(self):
     with jax.enable_x64(True):
       cases = jnp.array([[0.42, 1], [1.01, 0], [0.5, 1], [0.41, 1], [0.99, 0], [0.3, 1]])
-      both = lambda s: jnp.hypot(s.row[0] - 0.5, s.column[0] - 0.5)
-      run = jax.jit(jax.vmap(lambda a, b: self.curve(a, b, 20_000, both)))
+      run = jax.jit(jax.vmap(lambda a, b: self.curve(a, b, 20_000)))
       ends = run(*cases.T)[:, -100:]
       inside = normal_form.converges(PENNIES, *cases.T)
     np.testing.assert_array_equal(inside, [True] * 3 + [False] * 3)
@@ -183,13 +179,12 @@ class RegularizedDynamicsTest(chex.TestCase):
     self.assertAlmostEqual(rate, 0.9428090, places=7)
     self.assertAlmostEqual(normal_form.local_rate(PENNIES, uniform(PENNIES), 0.5, 1.0), rate, 6)
     with jax.enable_x64(True):
-      both = lambda s: jnp.hypot(s.row[0] - 0.5, s.column[0] - 0.5)
-      errors = self.curve(0.5, 1.0, 400, both)
+      errors = self.curve(0.5, 1.0, 400)
     self.assertAlmostEqual((errors[-1] / errors[-201]) ** (1 / 200), rate, places=6)
 
   def test_comes_to_rest_beyond_the_region_where_the_coupling_is_weak(self):
     with jax.enable_x64(True):
-      logits = equilibrium('biased', 0.5)
+      logits = equilibrium(0.5)
       start = Profile(jnp.array([1.0, 0.0, -1.0]), jnp.zeros(3))
       played = normal_form.run(
         normal_form.regularized_dynamics(0.5, 2.0), jnp.asarray(BIASED), start, 2000, lambda s: ()
