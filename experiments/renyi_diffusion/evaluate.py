@@ -217,7 +217,7 @@ def _test_scores(dataset: Data, log_p: np.ndarray, name: str = 'bpd') -> Scores:
 
 
 def _sample_scores(config, dataset: Data, samples: np.ndarray, model) -> Scores:
-  """Samples (N, D) beside as many held-out data, drawn as the training data are."""
+  """Samples (N, D) beside as many held-out points, or training images with the classes' shares."""
   count = config.eval.compared
   if not dataset.levels:
     real, fake = dataset.test[:count], samples[:count]

@@ -1,7 +1,7 @@
 """Gaussians fitted by Rényi divergence: where α leads when the model cannot reach the data.
 
-In one dimension everything is an integral, so that these fits show the mathematics without a
-network: the best single Gaussian for two modes, and training by score matching of objective B.
+In one dimension everything is an integral, so that the best single Gaussian for two modes shows the
+mathematics without a network.
 """
 
 from typing import NamedTuple

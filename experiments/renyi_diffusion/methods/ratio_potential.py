@@ -1,7 +1,8 @@
 """Rényi training, objective B with potentials, B1: both networks are gradients of energies.
 
 log p_t/q_t is the difference of the potentials of a frozen reference and of the network, up to a
-number for each time, which self-normalised weights do not see. Reconstructed.
+number for each time. It does not cancel where the data of a column of weights have different times,
+as here: late in the diffusion the weights then follow the time. Reconstructed.
 """
 
 import jax.numpy as jnp

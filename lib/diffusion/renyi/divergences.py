@@ -78,7 +78,7 @@ def discrete(alpha: chex.Numeric, p: chex.Array, q: chex.Array) -> chex.Array:
 
   Args:
     alpha: α in [0, ∞].
-    p: probabilities (k,), normalised here; zeros are allowed.
+    p: probabilities (k,), of sum 1; zeros are allowed.
     q: probabilities (k,), of sum 1; zeros are allowed.
 
   Returns:
