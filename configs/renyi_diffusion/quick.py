@@ -92,7 +92,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.objective = ml_collections.ConfigDict()
   config.objective.num_times = 16  # K, of each datum
-  config.objective.times = 'importance'  # or uniform, for likelihood, renyi and excess
+  config.objective.times = 'importance'  # or uniform, shared; for likelihood, renyi, excess
   config.objective.base = 'likelihood'  # what the weights multiply; or variance
   config.objective.alpha = 1.0
   config.objective.scale = 'nats'  # of the tilt: nats, dimension, fraction
@@ -111,7 +111,8 @@ def get_config() -> ml_collections.ConfigDict:
     'hidden': (64, 64),
     'learning_rate': 1e-3,
     'time_frequencies': 4,
-    'sampler_steps': 10,
+    'clock': 'linear',  # as network.clock
+    'sampler_steps': 50,  # fewer, and the ratio is to the sampler's law, not to the model's
   }
 
   config.eval = ml_collections.ConfigDict()
@@ -125,6 +126,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.eval.atol = 1e-4
   config.eval.probes = 0  # Hutchinson's, of the divergence; 0: exact
   config.eval.dequantizations = 1  # of each test image
+  config.eval.bound_times = 32  # of each test image, in the bound
   config.eval.classifier_seed = 0
   config.eval.classifier_steps = 1500
   config.gaussian_fit = True  # draw the figure of single Gaussians

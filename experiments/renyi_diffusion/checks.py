@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from experiments.renyi_diffusion import data, evaluate, methods, report
+from experiments.renyi_diffusion import data, evaluate, methods, networks, report
 from lib.io import fields
 from lib.stats import claims
 
@@ -13,7 +13,7 @@ POSITIVE = (
   'objective.discriminator.learning_rate', 'objective.discriminator.sampler_steps',
   'objective.discriminator.time_frequencies',
   'eval.samples', 'eval.compared', 'eval.neighbors', 'eval.rtol', 'eval.atol',
-  'eval.sampler_steps', 'eval.dequantizations', 'eval.classifier_steps',
+  'eval.sampler_steps', 'eval.dequantizations', 'eval.bound_times', 'eval.classifier_steps',
 )  # fmt: skip
 NOT_NEGATIVE = (
   'seed', 'optimizer.clip', 'objective.simple_weight', 'objective.truncation_exponent',
@@ -30,7 +30,9 @@ CHOICES = {
   'sde.kind': methods.SDES,
   'network.kind': ('mlp', 'unet', 'energy'),
   'optimizer.schedule': ('constant', 'cosine'),
-  'objective.times': ('importance', 'uniform'),
+  'objective.times': ('importance', 'uniform', 'shared'),
+  'objective.discriminator.clock': networks.CLOCKS,
+  'network.clock': networks.CLOCKS,
   'objective.base': ('likelihood', 'variance'),
   'objective.scale': ('nats', 'dimension', 'fraction'),
   'eval.sampler': evaluate.SAMPLERS,

@@ -23,7 +23,6 @@ from lib.train import console, signals
 NEAR_STDS = 3.0  # within which a sample counts as near a mode of the ring
 SAMPLE_BLOCK = 1000  # samples at once, so that memory stays flat
 BOUND_BLOCK = 50  # images at once
-BOUND_TIMES = 32  # of each image
 Scores = dict[str, np.ndarray]
 
 # Whole: op by op they would be compiled in dozens of pieces.
@@ -132,7 +131,7 @@ def _bound(config, dataset: Data, network: networks.Network, process: sde.SDE):
 
     def one(datum):
       x, key = datum
-      return likelihood.nelbo(noise, process, x[None], key, config.start, BOUND_TIMES)[0]
+      return likelihood.nelbo(noise, process, x[None], key, config.start, config.eval.bound_times)[0]
 
     return jax.lax.map(one, (x, jax.random.split(key, len(x))), batch_size=BOUND_BLOCK)
 

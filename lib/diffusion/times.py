@@ -1,5 +1,7 @@
 """Traced. Laws of the times at which denoising looks at the diffusion."""
 
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -82,11 +84,14 @@ def soft_truncation(sde: SDE, u: chex.Array, start: float, exponent: float = 1.0
   check_start(sde, start)
   if not exponent >= 0:
     raise ValueError(f'The exponent must not be negative, got {exponent=}.')
-  ratio = start / sde.horizon
-  if exponent == 1:
-    return sde.horizon * ratio ** (1.0 - u)
-  # The inverse of the distribution function (1 - (start/τ)^{k-1}) / (1 - (start/T)^{k-1}).
-  return start * ((1.0 - u) + u * ratio ** (exponent - 1.0)) ** (1.0 / (1.0 - exponent))
+  power, width = exponent - 1.0, math.log(sde.horizon / start)
+  if abs(power) * width < 1e-7:
+    log_ratio = u * width
+  else:
+    # The inverse of the distribution function (1 - (start/τ)^{k-1}) / (1 - (start/T)^{k-1}).
+    log_ratio = -jnp.log1p(u * math.expm1(-power * width)) / power
+  # Where the law ends long before T, u = 1 would leave the interval.
+  return jnp.clip(start * jnp.exp(log_ratio), start, sde.horizon)
 
 
 def check_start(sde: SDE, start: chex.Numeric) -> None:

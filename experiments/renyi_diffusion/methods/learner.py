@@ -83,12 +83,16 @@ Loss = Callable[[Params, State, chex.Array, chex.PRNGKey], tuple[chex.Array, tup
 
 
 def draw(problem: Problem, x: chex.Array, key: chex.PRNGKey, law: str) -> Draws:
-  """Draws K stratified times for each datum, by the law 'importance' or 'uniform', and noise."""
+  """Draws K stratified times for each datum, and noise.
+
+  By the law 'importance' or 'uniform'; 'shared' is importance with the same K times for all data.
+  """
   time_key, noise_key = jax.random.split(key)
-  u = times.stratified(time_key, (len(x), problem.objective.num_times))
-  place = times.importance_times if law == 'importance' else times.uniform_times
-  eps = jax.random.normal(noise_key, (*u.shape, x.shape[-1]))
-  return Draws(place(problem.process, u, problem.start), eps)
+  shape = (len(x), problem.objective.num_times)
+  u = times.stratified(time_key, (1, shape[1]) if law == 'shared' else shape)
+  place = times.uniform_times if law == 'uniform' else times.importance_times
+  eps = jax.random.normal(noise_key, (*shape, x.shape[-1]))
+  return Draws(jnp.broadcast_to(place(problem.process, u, problem.start), shape), eps)
 
 
 def errors(
@@ -117,7 +121,7 @@ def reference_errors(problem: Problem, params: Params, x: chex.Array, draws: Dra
 
 def datum_losses(problem: Problem, draws: Draws, errors: chex.Array, law: str) -> chex.Array:
   """Each datum's bound on its negative log-likelihood (B,), in nats up to a constant."""
-  if law == 'importance':
+  if law != 'uniform':
     return losses.likelihood_losses(errors, normalizer(problem))
   weights = losses.likelihood_weights(problem.process, draws.t)
   return losses.likelihood_losses(weights * errors, problem.process.horizon - problem.start)

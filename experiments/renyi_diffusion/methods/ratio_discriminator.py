@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.renyi_diffusion import networks
 from experiments.renyi_diffusion.methods import learner
 from lib.diffusion import samplers, sde
 from lib.diffusion.renyi import objectives
@@ -31,7 +32,8 @@ def make(problem: learner.Problem) -> learner.Method:
   grid = samplers.log_snr_grid(process, problem.start, sizes.sampler_steps)
 
   def logits(params, points, t):
-    inputs = jnp.concatenate([points, t, embeddings.fourier(t[:, 0], sizes.time_frequencies)], -1)
+    s = networks.CLOCKS[sizes.clock](process, t)
+    inputs = jnp.concatenate([points, s, embeddings.fourier(s[:, 0], sizes.time_frequencies)], -1)
     return network.apply(params, inputs)[:, 0]
 
   def init_extra(key, reference):

@@ -1,8 +1,8 @@
 """Rényi training, objective B with potentials, B1: both networks are gradients of energies.
 
 log p_t/q_t is the difference of the potentials of a frozen reference and of the network, up to a
-number for each time. It does not cancel where the data of a column of weights have different times,
-as here: late in the diffusion the weights then follow the time. Reconstructed.
+number for each time. All data have the same K times, so that it cancels in the weights of each.
+Reconstructed.
 """
 
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def make(problem: learner.Problem) -> learner.Method:
     raise ValueError('config.network.kind must be energy for ratio_potential and its reference.')
 
   def loss(params, state, x, key):
-    draws, errors = learner.denoise(problem, params, x, key, 'importance')
+    draws, errors = learner.denoise(problem, params, x, key, 'shared')
     t, eps = draws.t.reshape(-1, 1), draws.eps.reshape(-1, x.shape[-1])
     points = sde.perturb(problem.process, jnp.repeat(x, draws.t.shape[1], axis=0), eps, t)
     gap = reference.potential(state.extra, points, t) - network.potential(params, points, t)

@@ -11,7 +11,8 @@ exactly 1. The weights never carry a gradient: it would count the tilt twice.
 They do not share an optimum. Over all laws q, with tight bounds,
 
   A is least at q ∝ p^{1/α}: a temperature. α > 1 flattens the data, α < 1 sharpens them.
-  A' is least at q ∝ p^{1/α} p_ref^{1-1/α}. With an exact reference it is D_α(p‖q), least at p.
+  A' is least at q ∝ p^{1/α} p_ref^{1-1/α}. With an exact reference it is D_α(p‖q), least at p;
+     with another it is a temperature too, of the data against the reference.
   B rests at q = p for every α.
 
 So where the model can reach p, α changes nothing for A' and B. Where it cannot, A' with an exact
@@ -96,6 +97,7 @@ def effective_fraction(weights: chex.Array) -> chex.Array:
 
   For the weights of Gaussian losses of variance s² it is exp(-c² s²). NaN if all weights are zero.
   """
+  weights = weights / jnp.max(weights)  # squares of extreme ones would leave the range
   return jnp.mean(weights) ** 2 / jnp.mean(weights**2)
 
 

@@ -48,9 +48,9 @@ def batch_of(seed=1, size=BATCH):
 
 
 @functools.cache
-def first_update(name, kind='mlp', alpha=1.0, other='reference'):
+def first_update(name, kind='mlp', alpha=1.0, other='reference', times='importance'):
   """The state, what one update makes of it, and its metrics."""
-  config = tiny(alpha=alpha, reference=other)
+  config = tiny(alpha=alpha, reference=other, times=times)
   config.network.kind = kind
   method = methods.make(config, name, (2,))
   reference = None
@@ -95,12 +95,12 @@ class UpdateTest(chex.TestCase):
 
   @parameterized.parameters(*AT_ONE)
   def test_order_one_is_likelihood_bit_for_bit(self, name):
-    kind = 'energy' if name == 'ratio_potential' else 'mlp'
-    _, expected, metrics = first_update('likelihood', kind)
-    _, after, found = first_update(name, kind)
-    same = chex.assert_trees_all_equal
+    kind, law, same = 'mlp', 'importance', chex.assert_trees_all_equal
     if name == 'ratio_potential':  # its potentials are compiled into the network's gradient
+      kind, law = 'energy', 'shared'
       same = functools.partial(chex.assert_trees_all_close, rtol=1e-5, atol=1e-7)
+    _, expected, metrics = first_update('likelihood', kind, times=law)
+    _, after, found = first_update(name, kind)
     same(after.params, expected.params)
     same(after.opt_state, expected.opt_state)
     same(found['loss'], metrics['loss'])
@@ -252,6 +252,29 @@ class VariantTest(chex.TestCase):
       config.variants.reference.network = ml_collections.ConfigDict({'kind': 'mlp'})
       with self.assertRaisesRegex(ValueError, 'network.kind must be energy for ratio_potential'):
         methods.make(config, 'ratio_potential', (2,))
+
+  def test_what_potentials_leave_open_does_not_matter(self):
+    # The same number for all points of one time; powers of two, so that rounding is the same.
+    config = tiny(alpha=3.0)
+    config.network.kind = 'energy'
+    network = methods.network(config, (2,), 'likelihood')
+    moved = lambda params, x, t: network.potential(params, x, t) + jnp.round(256.0 * t[:, 0]) / 8.0
+    params = network.init(jax.random.key(0))
+    reference = network.init(jax.random.key(1))
+
+    def loss(potential):
+      problem = learner.Problem(
+        config.objective, PROCESS, START, network, 100, config.optimizer, 2,
+        network._replace(potential=potential),
+      )  # fmt: skip
+      method = methods.ratio_potential.make(problem)
+      state = method.init(jax.random.key(0), reference)._replace(params=params)
+      return jax.jit(method.update)(state, batch_of(), jax.random.key(2))[1]
+
+    found, expected = loss(moved), loss(network.potential)
+    self.assertLess(float(expected['effective_fraction']), 0.999)
+    for name in expected:
+      np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, err_msg=name)
 
   @parameterized.parameters(*methods.SDES)
   def test_every_diffusion_is_built_from_its_numbers(self, kind):

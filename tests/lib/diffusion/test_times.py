@@ -152,8 +152,16 @@ class SoftTruncationTest(chex.TestCase):
     np.testing.assert_allclose(1 / inverse, 10 - u * 9.5, rtol=1e-5)
 
   def test_nearly_one_is_one(self):
-    near, one = (times.soft_truncation(self.sde, ENDS, 0.1, k) for k in (1.001, 1.0))
-    np.testing.assert_allclose(near, one, rtol=2e-3)
+    # τ/τ_1 = 1 + (k - 1) u (1 - u) log²(T/start)/2 + ...
+    one = times.soft_truncation(self.sde, ENDS, 1e-5, 1.0)
+    for power in (1e-4, -1e-5, 1e-6, 1e-12):
+      near = times.soft_truncation(self.sde, ENDS, 1e-5, 1.0 + power)
+      expected = one * np.exp(-power * ENDS * (1 - ENDS) * np.log(1e5) ** 2 / 2)
+      np.testing.assert_allclose(near, expected, rtol=1e-5)
+
+  def test_steep_laws_stay_in_the_interval(self):
+    found = times.soft_truncation(self.sde, np.float32([0.0, 0.5, 1.0]), 1e-5, 50.0)
+    np.testing.assert_allclose(found, [1e-5, 1e-5 * 0.5 ** (-1 / 49), 1.0], rtol=1e-5)
 
   @parameterized.parameters(*EXPONENTS)
   def test_weighs_the_likelihood_by_the_truncations_distribution(self, exponent):

@@ -327,6 +327,18 @@ class FromLogRatiosTest(chex.TestCase):
     for grad in grads:
       self.assertTrue(np.isfinite(grad).all())
 
+  def test_where_p_vanishes(self):
+    logs = np.array([0.0, 0, 0, -np.inf, -np.inf, -np.inf])
+    found, grads = at(from_log_ratios, np.array([0.5, 1.0, 2.0, 3.0]), logs)
+    np.testing.assert_allclose(found, [-np.inf, -np.inf, -np.log(2), -np.log(2) / 2], rtol=1e-12)
+    for grad in grads:
+      self.assertTrue(np.isfinite(grad).all())
+    found, _ = at(from_log_ratios, np.array([0.5, 2.0]), np.array([0.0, np.inf, -np.inf]))
+    np.testing.assert_array_equal(found, [-np.inf, np.inf])
+    for one in (np.inf, -np.inf):
+      found, _ = at(from_log_ratios, np.array([0.5, 1.0, 2.0]), np.full(3, one))
+      np.testing.assert_array_equal(found, one)
+
   def test_refuses_what_is_no_sample(self):
     for logs in (np.zeros(0), np.zeros((2, 2))):
       with self.assertRaises(AssertionError):

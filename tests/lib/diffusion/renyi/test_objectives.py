@@ -144,6 +144,14 @@ class TiltWeightsTest(chex.TestCase):
     self.assertAlmostEqual(float(weights.max()), LOSSES.size, delta=1e-3)
     self.assertAlmostEqual(float(objectives.effective_fraction(weights)), 1 / LOSSES.size, places=6)
 
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_effective_fraction_of_extreme_weights(self):
+    fraction = self.variant(objectives.effective_fraction)
+    for scale in (1e-24, 1.0, 1e24):
+      weights = np.float32(scale) * np.float32([3.0, 1.0, 1.0, 1.0])
+      self.assertAlmostEqual(float(fraction(weights)), 36 / 48, places=6)
+    self.assertAlmostEqual(float(fraction(np.float32([1e20, 1e-24]))), 0.5, places=6)
+
   def test_refuses(self):
     ones = np.ones(3, np.float32)
     for max_weight, mix, named in (
