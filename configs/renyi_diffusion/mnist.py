@@ -23,7 +23,7 @@ def get_config(part: str = 'small') -> ml_collections.ConfigDict:
     ('renyi_0_8', 'likelihood', 'precision', 0.0),
   )
   config.data.source = 'mnist'
-  config.data.test = 1000
+  config.data.test = 300
   config.data.pool = 2
   config.start = 1e-5
   config.network.kind = 'unet'
@@ -44,6 +44,7 @@ def get_config(part: str = 'small') -> ml_collections.ConfigDict:
   if part == 'full':
     config.vmapped = True
     config.methods = ('likelihood', *(f'renyi_{name}' for name in digits.SWEEP))
+    config.data.test = 1000
     config.data.pool = 1
     config.network.channels = 32
     config.network.multipliers = (1, 2, 2)

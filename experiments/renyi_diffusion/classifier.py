@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.renyi_diffusion import unet
+from lib.nn import conv
 
 FEATURES = 64  # width of the last hidden layer
 _ROWS = 1000  # images at once, where nothing is trained
@@ -48,7 +48,7 @@ class CNN(nn.Module):
     for layer, factor in enumerate((1, 2, 2)):
       if layer:
         x = nn.avg_pool(x, (2, 2), (2, 2))
-      x = unet.Conv(factor * self.channels)(x, deterministic)
+      x = conv.Conv(factor * self.channels)(x, deterministic)
       x = nn.swish(nn.GroupNorm(4)(x))
     features = nn.swish(nn.Dense(FEATURES)(x.reshape(x.shape[0], -1)))
     return nn.Dense(self.classes)(features), features

@@ -128,10 +128,11 @@ def _bound(config, dataset: Data, network: networks.Network, process: sde.SDE):
   @jax.jit
   def block(params, x, key):
     noise = lambda y, t: network.noise(params, y, t)
+    num_times = config.eval.bound_times
 
     def one(datum):
       x, key = datum
-      return likelihood.nelbo(noise, process, x[None], key, config.start, config.eval.bound_times)[0]
+      return likelihood.nelbo(noise, process, x[None], key, config.start, num_times)[0]
 
     return jax.lax.map(one, (x, jax.random.split(key, len(x))), batch_size=BOUND_BLOCK)
 

@@ -65,8 +65,8 @@ def _noise_of_velocity(velocity, sde: sdes.SDE):
   """The best linear guess of the noise for data of variance one, and a network for the rest.
 
   ε̂ = (σ x + m √(m² + σ²) v)/(m² + σ²). Where m² + σ² = 1, v predicts m ε - σ x_0: Salimans and Ho
-  (2022), arXiv:2202.00512; elsewhere Karras et al. (2022), arXiv:2206.00364, without their scaling of the input, which a
-  variance-exploding process, whose inputs grow with σ, would need.
+  (2022), arXiv:2202.00512; elsewhere Karras et al. (2022), arXiv:2206.00364, without their scaling
+  of the input, which a variance-exploding process, whose inputs grow with σ, would need.
   """
 
   def noise(params, x, t, key=None):

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lib.nn import embeddings
+from lib.nn import conv, embeddings
 
 _RESCALE = 0.5**0.5  # keeps the variance of a sum of two
 _TIME_SCALE = 999.0  # the embedding was made for the numbers of a thousand steps
@@ -58,16 +58,16 @@ class UNet(nn.Module):
     )
     attend = functools.partial(AttentionBlock, init_scale=self.init_scale, dtype=self.dtype)
     widths = [self.channels * multiplier for multiplier in self.multipliers]
-    conv = functools.partial(Conv, dtype=self.dtype)
+    convolve = functools.partial(conv.Conv, dtype=self.dtype)
     dense = functools.partial(
-      nn.Dense, 4 * self.channels, kernel_init=_kernel(1.0), dtype=self.dtype
+      nn.Dense, 4 * self.channels, kernel_init=conv.scaled_kernel(1.0), dtype=self.dtype
     )
 
     time = embeddings.sinusoidal(_TIME_SCALE * t, self.channels)
     for _ in range(2):
       time = nn.swish(dense()(time))
 
-    h = conv(self.channels)(x, deterministic)
+    h = convolve(self.channels)(x, deterministic)
     skips = [h]
     for level, width in enumerate(widths):
       for _ in range(self.blocks):
@@ -92,7 +92,7 @@ class UNet(nn.Module):
         h = residual(width, resample='up')(h, time, deterministic)
 
     h = nn.swish(_norm(h, self.dtype))
-    return conv(x.shape[-1], self.init_scale)(h, deterministic).astype(jnp.float32)
+    return convolve(x.shape[-1], self.init_scale)(h, deterministic).astype(jnp.float32)
 
 
 class ResidualBlock(nn.Module):
@@ -119,15 +119,15 @@ class ResidualBlock(nn.Module):
     """Maps features (B, H, W, C) and embedded times (B, E) to (B, H', W', width)."""
     resize = {'down': _halve, 'up': _double, None: lambda h: h}[self.resample]
     h = resize(nn.swish(_norm(x, self.dtype)))
-    h = Conv(self.width, dtype=self.dtype)(h, deterministic)
-    shift = nn.Dense(self.width, kernel_init=_kernel(1.0), dtype=self.dtype)(time)
+    h = conv.Conv(self.width, dtype=self.dtype)(h, deterministic)
+    shift = nn.Dense(self.width, kernel_init=conv.scaled_kernel(1.0), dtype=self.dtype)(time)
     h = nn.swish(_norm(h + shift[:, None, None], self.dtype))
     h = nn.Dropout(self.dropout)(h, deterministic=deterministic)
-    h = Conv(self.width, self.init_scale, self.dtype)(h, deterministic)
+    h = conv.Conv(self.width, self.init_scale, self.dtype)(h, deterministic)
     if self.resample == 'down':
       x = resize(x)
     if self.resample or x.shape[-1] != self.width:
-      x = nn.Dense(self.width, kernel_init=_kernel(1.0), dtype=self.dtype)(x)
+      x = nn.Dense(self.width, kernel_init=conv.scaled_kernel(1.0), dtype=self.dtype)(x)
     if self.resample == 'up':  # last: repetition commutes with a map of each pixel
       x = resize(x)
     return (x + h) * _RESCALE
@@ -143,39 +143,13 @@ class AttentionBlock(nn.Module):
   def __call__(self, x: chex.Array) -> chex.Array:
     """Maps features (B, H, W, C) to the same shape."""
     width = x.shape[-1]
-    dense = lambda scale: nn.Dense(width, kernel_init=_kernel(scale), dtype=self.dtype)
+    dense = lambda scale: nn.Dense(width, kernel_init=conv.scaled_kernel(scale), dtype=self.dtype)
     h = _norm(x, self.dtype).reshape(x.shape[0], -1, width)
     query, key, value = (dense(0.1)(h) for _ in range(3))
     logits = jnp.einsum('bqc,bkc->bqk', query, key) * width**-0.5
     weights = jax.nn.softmax(logits.astype(jnp.float32)).astype(self.dtype)
     h = dense(self.init_scale)(jnp.einsum('bqk,bkc->bqc', weights, value))
     return (x + h.reshape(x.shape)) * _RESCALE
-
-
-class Conv(nn.Module):
-  """A 3 x 3 convolution with a bias, of as many pixels as came in.
-
-  `nn.Conv` would do, but for loops on CPUs: within `lax.scan` XLA reorders no axes, and what has
-  other orders than NHWC and HWIO, as JAX's derivatives have, takes it 30 times as long. So in
-  training the derivatives are written out, which rules out forward mode; elsewhere they are JAX's.
-
-  Attributes:
-    width: channels of the output.
-    scale: factor on the variance of the first kernel.
-    dtype: of the computation.
-  """
-
-  width: int
-  scale: float = 1.0
-  dtype: Any = jnp.float32
-
-  @nn.compact
-  def __call__(self, x: chex.Array, deterministic: bool) -> chex.Array:
-    """Maps (B, H, W, C) to (B, H, W, width); training is what is not `deterministic`."""
-    kernel = self.param('kernel', _kernel(self.scale), (3, 3, x.shape[-1], self.width))
-    bias = self.param('bias', nn.initializers.zeros, (self.width,))
-    x, kernel, bias = (array.astype(self.dtype) for array in (x, kernel, bias))
-    return (_convolve if deterministic else _convolve_trained)(x, kernel) + bias
 
 
 def resolutions(side: int, num_levels: int) -> list[int]:
@@ -192,45 +166,6 @@ def resolutions(side: int, num_levels: int) -> list[int]:
       )
     sides.append(sides[-1] // 2)
   return sides
-
-
-def _kernel(scale: float) -> nn.initializers.Initializer:
-  return nn.initializers.variance_scaling(max(scale, 1e-10), 'fan_avg', 'uniform')
-
-
-def _convolve(x: chex.Array, kernel: chex.Array, padding: Any = 'SAME') -> chex.Array:
-  names = ('NHWC', 'HWIO', 'NHWC')
-  return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=names)
-
-
-@jax.custom_vjp
-def _convolve_trained(x: chex.Array, kernel: chex.Array) -> chex.Array:
-  return _convolve(x, kernel)
-
-
-def _forward(x, kernel):
-  return _convolve(x, kernel), (x, kernel)
-
-
-def _backward(saved, g):
-  return jax.lax.platform_dependent(*saved, g, cpu=_backward_cpu, default=_backward_default)
-
-
-def _backward_default(x, kernel, g):
-  return jax.vjp(_convolve, x, kernel)[1](g)
-
-
-def _backward_cpu(x, kernel, g):
-  # Channels are summed over for x, images for the kernel; both are convolutions in the usual order
-  # of axes once they are transposed.
-  from_x = _convolve(g, kernel[::-1, ::-1].swapaxes(2, 3))
-  rows, columns = (size // 2 for size in kernel.shape[:2])
-  padding = ((rows, rows), (columns, columns))
-  from_kernel = _convolve(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), padding)
-  return from_x, from_kernel.transpose(1, 2, 0, 3)
-
-
-_convolve_trained.defvjp(_forward, _backward)
 
 
 def _norm(x: chex.Array, dtype: Any) -> chex.Array:

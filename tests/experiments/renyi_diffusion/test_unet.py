@@ -102,29 +102,3 @@ class UNetTest(chex.TestCase):
     for shape in ((1, 14, 8, 1), (1, 8, 14, 1)):
       with self.assertRaisesRegex(ValueError, '14 comes to 7, which is odd'):
         jax.eval_shape(net.init, jax.random.key(0), jnp.zeros(shape), jnp.zeros(1))
-
-
-class ConvTest(chex.TestCase):
-  def test_derivatives_that_are_written_out_are_those_of_jax(self):
-    rng = np.random.default_rng(0)
-    x, kernel, g = (
-      rng.normal(size=shape).astype(np.float32)
-      for shape in ((2, 4, 6, 3), (3, 3, 3, 5), (2, 4, 6, 5))
-    )
-    found = jax.jit(unet._backward_cpu)(x, kernel, g)
-    expected = jax.jit(unet._backward_default)(x, kernel, g)
-    for a, b in zip(found, expected, strict=True):
-      np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-
-  def test_training_changes_no_number_and_forward_mode_is_open_elsewhere(self):
-    conv, x = unet.Conv(3), images()
-    kernel = np.random.default_rng(1).normal(size=(3, 3, 2, 3)).astype(np.float32)
-    params = {'params': {'kernel': kernel, 'bias': np.arange(3, dtype=np.float32)}}
-
-    def loss(x, params, deterministic):
-      return jnp.sum(jnp.sin(conv.apply(params, x, deterministic)))
-
-    both = jax.jit(lambda: [jax.grad(loss, (0, 1))(x, params, on) for on in (True, False)])()
-    chex.assert_trees_all_close(*both, rtol=1e-4, atol=1e-4)
-    tangent = jax.jit(lambda: jax.jvp(lambda y: loss(y, params, True), (x,), (images(2),))[1])()
-    np.testing.assert_allclose(tangent, np.sum(both[0][0] * images(2)), rtol=1e-4)
