@@ -85,10 +85,23 @@ def mix(
   which_key, row_key = jax.random.split(key)
   size = jax.tree.leaves(batch)[0].shape[0]
   replace = jax.random.bernoulli(which_key, probability, (size,)) & (buffer.size > 0)
-  index = jax.random.randint(row_key, (size,), 0, jnp.maximum(buffer.size, 1))
 
-  def choose(old, rows):
-    wanted = replace.reshape((size,) + (1,) * (old.ndim - 1))
-    return jnp.where(wanted, jnp.take(rows, index, axis=0), old)
+  def choose(old, drawn):
+    return jnp.where(replace.reshape((size,) + (1,) * (old.ndim - 1)), drawn, old)
 
-  return jax.tree.map(choose, batch, buffer.rows)
+  return jax.tree.map(choose, batch, sample(buffer, row_key, size))
+
+
+def sample(buffer: Buffer, key: chex.PRNGKey, num_rows: int) -> chex.ArrayTree:
+  """Draws rows uniformly with replacement.
+
+  Args:
+    buffer: to draw from.
+    key: typed PRNG key.
+    num_rows: n.
+
+  Returns:
+    Rows (n, ...); zeros from an empty buffer.
+  """
+  index = jax.random.randint(key, (num_rows,), 0, jnp.maximum(buffer.size, 1))
+  return jax.tree.map(lambda rows: jnp.take(rows, index, axis=0), buffer.rows)

@@ -18,13 +18,16 @@ def panels(count: int, width: float, height: float, columns: int) -> tuple[figur
 
 
 def learning_curves(
-  curves: Mapping[str, Mapping[str, Mapping[int, ArrayLike]]], columns: int = 3
+  curves: Mapping[str, Mapping[str, Mapping[float, ArrayLike]]],
+  columns: int = 3,
+  x_label: str = 'updates',
 ) -> figure.Figure:
   """Draws a panel a metric: the mean over seeds of each method, and each seed thin behind it.
 
   Args:
     curves: by metric, method and step, one number a seed (S,).
     columns: panels side by side.
+    x_label: what steps count.
   """
   names = list(dict.fromkeys(n for ms in sorted(curves.values(), key=len)[::-1] for n in ms))
   drawing, shown = panels(len(curves), 4, 3, columns)
@@ -36,7 +39,7 @@ def learning_curves(
       style = {'color': f'C{number % 10}', 'linestyle': '-' if 2 * number < len(names) else '--'}
       axis.plot(steps, values, **style, linewidth=0.7, alpha=0.35)
       axis.plot(steps, values.mean(axis=1), **style, linewidth=2, label=method, marker='.')
-    axis.set(title=metric.replace('_', ' '), xlabel='updates')
+    axis.set(title=metric.replace('_', ' '), xlabel=x_label)
   lines = {line.get_label(): line for axis in drawing.axes for line in axis.get_lines()}
   handles, ncols = [lines[name] for name in names], min(4, len(names))
   drawing.legend(handles, names, loc='outside lower center', ncols=ncols, frameon=False)

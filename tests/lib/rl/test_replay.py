@@ -133,3 +133,24 @@ class MixTest(chex.TestCase):
       of_seed = lambda tree, i=i: jax.tree.map(lambda x: x[i], tree)
       alone = mix(of_seed(buffers), of_seed(batches), shares[i], keys[i])
       chex.assert_trees_all_equal(of_seed(together), alone)
+
+
+class SampleTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_draws_whole_rows_alike(self):
+    draw = self.variant(replay.sample, static_argnums=2)
+    rows = draw(filled(7, 8, 9), jax.random.key(0), 6000)
+    counts = np.bincount(np.asarray(rows['a'], int), minlength=10)
+    self.assertEqual(counts[:7].sum(), 0)
+    self.assertGreater(scipy.stats.chisquare(counts[7:]).pvalue, 1e-3)
+    assert_whole(rows)
+
+  def test_is_what_mix_puts_in(self):
+    buffer, key = filled(1, 2, 3, 4, 5, 6), jax.random.key(3)
+    mixed = replay.mix(buffer, rows_of(jnp.zeros(32)), 1.0, key)
+    row_key = jax.random.split(key)[1]
+    chex.assert_trees_all_equal(mixed, replay.sample(buffer, row_key, 32))
+
+  def test_an_empty_buffer_gives_zeros(self):
+    rows = replay.sample(filled(), jax.random.key(0), 4)
+    np.testing.assert_array_equal(rows['b'], np.zeros((4, 2)))
