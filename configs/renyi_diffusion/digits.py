@@ -66,7 +66,6 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   config.objective.max_weight = 10.0
   config.objective.mix = 0.1
   config.objective.warmup_fraction = 0.1
-  config.objective.discriminator.clock = 'log_snr'
 
   config.eval.samples = 1000
   config.eval.compared = 1000

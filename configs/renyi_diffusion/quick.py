@@ -108,10 +108,10 @@ def get_config() -> ml_collections.ConfigDict:
   config.objective.path_steps = 16  # variational
   config.objective.num_paths = 2
   config.objective.discriminator = {  # ratio_discriminator
-    'hidden': (64, 64),
-    'learning_rate': 1e-3,
-    'time_frequencies': 4,
-    'clock': 'linear',  # as network.clock
+    'hidden': (64, 64, 64),
+    'learning_rate': 3e-3,
+    'time_frequencies': 6,
+    'clock': 'log_snr',  # as network.clock; with t itself it tells nothing apart
     'sampler_steps': 50,  # fewer, and the ratio is to the sampler's law, not to the model's
   }
 
