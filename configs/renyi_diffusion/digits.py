@@ -26,12 +26,14 @@ def get_config(part: str = 'core') -> ml_collections.ConfigDict:
   elif part == 'rest':
     config.num_seeds = 3
     config.methods = (
-      'likelihood', 'variance', 'soft_truncation', 'mixed', 'min_snr', 'tilted', 'excess',
+      'likelihood', 'variance', 'soft_truncation', 'mixed', 'min_snr',
+      'tilted_0_8', 'tilted_1_25', 'excess_0_8', 'excess_1_25',
     )  # fmt: skip
   else:
     raise ValueError(f'no part {part!r}: core or rest')
   config.variants = {
-    f'renyi_{name}': {'method': 'renyi', 'objective': {'alpha': alpha, 'fraction': fraction}}
+    f'{kind}_{name}': {'method': kind, 'objective': {'alpha': alpha, 'fraction': fraction}}
+    for kind in ('renyi', 'tilted', 'excess')
     for name, (alpha, fraction) in SWEEP.items()
   }
   config.claims = (

@@ -79,6 +79,8 @@ def alphazero(
 ) -> mctx.PolicyOutput:
   """Search by upper confidence bounds, with noise at the root. Silver et al. (2018), Science.
 
+  Values stay on the scale of results, as in `monte_carlo`.
+
   Args:
     env: the simulator.
     evaluate: priors and values.
@@ -269,6 +271,7 @@ def _search(
     recurrent_fn=_recurrent(env, evaluate),
     num_simulations=num_simulations,
     invalid_actions=~legal,
+    qtransform=_result_scale,
     dirichlet_fraction=0.0,
     temperature=temperature,
   )

@@ -1,0 +1,1 @@
+"""KLENT: regularised policy optimisation in games of two players."""

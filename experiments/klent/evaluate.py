@@ -1,0 +1,84 @@
+"""Matches: of agents while they learn, and of all against all when they have.
+
+Variables carry a leading axis of S seeds. A score is a win's 1 and a draw's ½, for games of which
+each side begins half.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from experiments.klent import games, methods, players
+from lib.games import selfplay
+from lib.train import signals
+
+Scores = dict[str, np.ndarray]
+NOBODY = ()  # the variables of who has none
+
+
+def agents(config: ml_collections.ConfigDict, game: games.Game, name: str) -> players.Player:
+  """The player that one of `config.methods` has become, with the search of `config.eval`."""
+  return players.agent(game, methods.make(config, name, game), config.eval.simulations)
+
+
+def matches(
+  config: ml_collections.ConfigDict,
+  game: games.Game,
+  first: players.Player,
+  second: players.Player,
+  num_games: int,
+  opening_moves: int,
+) -> Callable[..., np.ndarray]:
+  """Returns `play(variables, other variables, key) -> (3,)`: wins, draws, losses of the first."""
+
+  @jax.jit
+  def play(mine, theirs, key):
+    found = selfplay.match(
+      game.env,
+      functools.partial(first, mine),
+      functools.partial(second, theirs),
+      key,
+      num_games,
+      game.max_moves,
+      opening_moves,
+    )
+    return jax.numpy.stack([found.wins, found.draws, found.losses])
+
+  return play
+
+
+class Examiner:
+  """Plays the agents of one method, while they learn, against `config.eval.opponents`."""
+
+  def __init__(self, config: ml_collections.ConfigDict, game: games.Game, name: str):
+    self._config = config
+    own = agents(config, game, name)
+    self._matches = {
+      opponent: matches(config, game, own, players.known(game, opponent), count, 0)
+      for opponent, count in config.eval.opponents.items()
+    }
+
+  def __call__(self, variables: Any, step: int) -> Scores:
+    """Returns wins, draws and losses of each seed against each opponent, (S,) each."""
+    key = jax.random.fold_in(jax.random.key(self._config.eval.seed), step)
+    found = {}
+    for number, (opponent, play) in enumerate(self._matches.items()):
+      counts = []
+      for seed in range(self._config.num_seeds):
+        own = jax.tree.map(lambda x, seed=seed: x[seed], variables)
+        draw = jax.random.fold_in(jax.random.fold_in(key, number), seed)
+        counts.append(np.asarray(play(own, NOBODY, draw)))
+        signals.check()
+      for kind, numbers in zip(('wins', 'draws', 'losses'), np.stack(counts, -1), strict=True):
+        found[f'{kind}_{opponent}'] = numbers.astype(float)
+    return found
+
+
+def score(counts: Scores, opponent: str) -> np.ndarray:
+  """The mean score (S,) against an opponent, from the counts of an examination."""
+  won, drawn, lost = (counts[f'{kind}_{opponent}'] for kind in ('wins', 'draws', 'losses'))
+  return (won + 0.5 * drawn) / (won + drawn + lost)

@@ -1,0 +1,56 @@
+"""The ways to learn from self-play, a file each, with one signature (`learner.Method`)."""
+
+import ml_collections
+
+from experiments.klent import games
+from experiments.klent.methods import (
+  alphazero,
+  dqn,
+  gumbel_alphazero,
+  klent,
+  learner,
+  ppo,
+  regularized_alphazero,
+)
+from lib.train import app
+
+METHODS = {
+  'klent': klent.make,
+  'gumbel_alphazero': gumbel_alphazero.make,
+  'alphazero': alphazero.make,
+  'regularized_alphazero': regularized_alphazero.make,
+  'ppo': ppo.make,
+  'dqn': dqn.make,
+}
+
+
+def kind(config: ml_collections.ConfigDict, name: str) -> str:
+  """Returns the method of one of `config.methods`: of METHODS, or what a variant is one of."""
+  return config.variants[name].method if name in config.variants else name
+
+
+def varied(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
+  """The config with the fields changed as the variant says, if it is one."""
+  return app.vary(config, config.variants[name]) if name in config.variants else config
+
+
+def make(config: ml_collections.ConfigDict, name: str, game: games.Game) -> learner.Method:
+  """Builds one of `config.methods` for a game."""
+  changed = varied(config, name)
+  problem = learner.Problem(
+    env=game.env,
+    shape=game.shape,
+    observe=game.observe,
+    num_actions=game.num_actions,
+    evaluations=config.evaluations,
+    play=changed.play,
+    network=changed.network,
+    optimizer=changed.optimizer,
+    agent=changed.agent,
+  )
+  return METHODS[kind(config, name)](problem)
+
+
+def iterations(config: ml_collections.ConfigDict, method: learner.Method) -> int:
+  """Iterations of a method that the budget of simulator steps pays for, at least one."""
+  return max(1, round(config.evaluations / method.evaluations))

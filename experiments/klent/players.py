@@ -1,0 +1,66 @@
+"""Who plays an evaluation: trained agents, and players of known strength that learn nothing.
+
+A player is `act(variables, key, states) -> actions (B,)`; the latter ignore the variables.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from experiments.klent import games
+from experiments.klent.methods import learner
+from lib.games import search, selfplay
+
+Player = Callable[[Any, chex.PRNGKey, selfplay.State], chex.Array]
+_MCTS = 'mcts_'
+
+
+def agent(game: games.Game, method: learner.Method, num_simulations: int = 0) -> Player:
+  """Plays the best legal move by a method's preferences, or by a search with them as priors."""
+
+  def act(variables, key, states):
+    if num_simulations:
+      prior = lambda variables, key, states: method.evaluate(variables, states)
+      found = search.gumbel_alphazero(
+        game.env, prior, variables, key, states, num_simulations, gumbel_scale=0.0
+      )
+      return found.action
+    preferences, _ = method.evaluate(variables, states)
+    return jnp.argmax(jnp.where(states.legal_action_mask, preferences, -jnp.inf), axis=-1)
+
+  return act
+
+
+def known(game: games.Game, name: str) -> Player:
+  """A player by its name.
+
+  'random' moves uniformly. 'one_ply' wins where one move wins, and moves uniformly elsewhere.
+  'mcts_N' searches with N random games a move, and no network.
+
+  Raises:
+    ValueError: if there is no such player.
+  """
+  if name == 'random':
+    return lambda variables, key, states: selfplay.random_actions(key, states)
+  if name == 'one_ply':
+    return lambda variables, key, states: _one_ply(game, key, states)
+  if name.startswith(_MCTS) and name.removeprefix(_MCTS).isdecimal():
+    count = int(name.removeprefix(_MCTS))
+    if count > 0:
+      return lambda variables, key, states: (
+        search.monte_carlo(game.env, key, states, count, game.max_moves).action
+      )
+  raise ValueError(f'no player {name!r}: random, one_ply or mcts_N')
+
+
+def _one_ply(game: games.Game, key: chex.PRNGKey, states: selfplay.State) -> chex.Array:
+  every = jnp.arange(game.num_actions)
+  after = jax.vmap(jax.vmap(game.env.step, (None, 0)), (0, None))(states, every)
+  mover = states.current_player[:, None, None].astype(jnp.int32)
+  gain = jnp.take_along_axis(after.rewards, mover, axis=-1)[..., 0]
+  wins = states.legal_action_mask & (gain > 0)
+  among = jnp.where(wins.any(axis=-1, keepdims=True), wins, states.legal_action_mask)
+  return jax.random.categorical(key, jnp.where(among, 0.0, -jnp.inf))

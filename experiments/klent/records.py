@@ -1,0 +1,59 @@
+"""What the methods of a run have left in its workdir."""
+
+import numpy as np
+
+from experiments.klent import evaluate, games, methods
+from lib.train import app, metrics
+
+Values = dict[str, np.ndarray]  # by metric, one number a seed (S,)
+
+
+def examined(run: app.Run, name: str) -> dict[int, Values]:
+  """Scores against each opponent by iteration."""
+  found = metrics.series(run.workdir / name / 'metrics.jsonl', 'eval')
+  steps = sorted({step for by_step in found.values() for step in by_step})
+  return {
+    step: {
+      f'score_{opponent}': evaluate.score({m: xs[step] for m, xs in found.items()}, opponent)
+      for opponent in run.config.eval.opponents
+    }
+    for step in steps
+  }
+
+
+def is_finished(run: app.Run, game: games.Game, name: str) -> bool:
+  """Whether a method was trained to the end and examined there."""
+  return methods.iterations(run.config, methods.make(run.config, name, game)) in examined(run, name)
+
+
+def evaluations(run: app.Run, game: games.Game, name: str) -> int:
+  """Simulator steps of one iteration of a method."""
+  return methods.make(run.config, name, game).evaluations
+
+
+def seconds(run: app.Run, name: str) -> dict[int, float]:
+  """Seconds of play and learning of all seeds until each iteration, without compiling."""
+  rates = metrics.series(run.workdir / name / 'metrics.jsonl', 'train')['steps_per_second']
+  total, before, found = 0.0, 0, {0: 0.0}
+  for step in sorted(rates):
+    total += (step - before) / float(rates[step])
+    before, found[step] = step, total
+  return found
+
+
+def training(run: app.Run, name: str) -> dict[str, dict[int, np.ndarray]]:
+  """What was logged while training, by metric and iteration."""
+  return metrics.series(run.workdir / name / 'metrics.jsonl', 'train')
+
+
+def against(run: app.Run, name: str) -> dict[int, Values]:
+  """Wins, draws and losses (S, 3) of each examination, by iteration and opponent."""
+  counts = metrics.series(run.workdir / name / 'metrics.jsonl', 'eval')
+  kinds = ('wins', 'draws', 'losses')
+  return {
+    step: {
+      o: np.stack([counts[f'{kind}_{o}'][step] for kind in kinds], axis=-1)
+      for o in run.config.eval.opponents
+    }
+    for step in examined(run, name)
+  }
