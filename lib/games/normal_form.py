@@ -104,7 +104,11 @@ def logit_equilibrium(
     max_steps=max_steps,
     throw=False,
   )
-  good = found.result == optimistix.RESULTS.successful
+  # The solver may stall where rounding ends its progress, and call that a failure.
+  scale = 1.0 + jnp.max(jnp.abs(jnp.concatenate(found.value)))
+  worst = jnp.max(jnp.abs(jnp.concatenate(residual(found.value, None))))
+  rounding = 1e3 * jnp.finfo(payoff.dtype).eps
+  good = (found.result == optimistix.RESULTS.successful) | (worst <= rounding * scale)
   return jax.tree.map(lambda x: jnp.where(good, x, jnp.nan), found.value)
 
 

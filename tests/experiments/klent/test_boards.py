@@ -68,9 +68,8 @@ class MovesTest(chex.TestCase):
 
 class DrawTest(chex.TestCase):
   def test_the_first_boards(self):
-    first = {
-      name: next(played(name, 1))[0] for name in ('gardner_chess', 'animal_shogi', 'othello')
-    }
+    names = 'gardner_chess', 'animal_shogi', 'othello'
+    first = {name: played(name)[0][0] for name in names}
     self.assertEqual(
       boards.draw('gardner_chess', first['gardner_chess'], False).splitlines()[1:],
       [' 1 r n b q k', ' 2 p p p p p', ' 3 . . . . .', ' 4 P P P P P', ' 5 R N B Q K'],
