@@ -10,7 +10,7 @@ import ml_collections
 from configs.klent import quick
 
 BUDGETS = {  # simulator steps of a seed, those of searches included
-  'connect_four': 4_000_000,
+  'connect_four': 2_000_000,
   'othello': 2_000_000,
   'hex': 1_000_000,
   'animal_shogi': 1_000_000,
@@ -42,6 +42,6 @@ def get_config(game: str = 'connect_four') -> ml_collections.ConfigDict:
     'grill': {'method': 'regularized_alphazero', **SEARCHED},
   }
   config.claims = tuple(('klent', other, 'elo', 0.0) for other in config.methods[1:])
-  config.eval.opponents = {'random': 256, 'mcts_32': 128}
-  config.tournament.games = 128
+  config.eval.opponents = {'random': 256, 'mcts_32': 64}
+  config.tournament.games = 64
   return config
