@@ -3,7 +3,9 @@
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/mnist.py
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/mnist.py:full
 
-Neither has been run to the end yet.
+The small one took 46 minutes on 2 cores of an AMD EPYC beside other jobs. It is far from its end:
+precision 0.44, 0.48 and 0.50 at alpha 0.8, 1 and 1.25, bounds of 3.4 bits per dimension, and none
+of its claims holds. The full one has not been run.
 """
 
 import ml_collections

@@ -10,7 +10,7 @@ import sys
 
 import jax
 import pgx
-from absl import app, flags
+from absl import app, flags, logging
 
 from experiments.klent import boards, evaluate, games, tournament
 from lib.train import checkpoint
@@ -24,6 +24,7 @@ _GAME_SEED = flags.DEFINE_integer('game_seed', 0, 'Of chance, where the agent se
 
 def main(argv):
   del argv
+  logging.set_verbosity(logging.WARNING)  # a checkpoint's reader says a lot
   try:
     config, game, act = load(_WORKDIR.value, _METHOD.value, _SEED.value)
   except (ValueError, OSError) as error:
