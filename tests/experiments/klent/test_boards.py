@@ -6,9 +6,12 @@ import re
 import chex
 import jax
 import numpy as np
+import pytest
 from absl.testing import parameterized
 
 from experiments.klent import boards, games
+
+FAST = [name for name in games.MAX_MOVES if name != 'gardner_chess']  # to compile
 
 
 @functools.cache
@@ -33,13 +36,24 @@ def played(name, num_moves=10):
 
 
 class MovesTest(chex.TestCase):
-  @parameterized.parameters(*games.MAX_MOVES)
-  def test_each_legal_move_has_a_name_of_its_own(self, name):
+  def check_names(self, name):
     for state, _, names, *_ in played(name):
       self.assertEqual(sorted(names), np.flatnonzero(state.legal_action_mask).tolist())
       self.assertLen(set(names.values()), len(names))
       for text in names.values():
         self.assertRegex(text, r'^([a-k](\d{1,2})?|pass|swap|[pbr]@\w\d|[a-e]\d[a-e]\d(=\w)?)$')
+
+  @parameterized.parameters(*FAST)
+  def test_each_legal_move_has_a_name_of_its_own(self, name):
+    self.check_names(name)
+
+  def test_a_piece_leaves_its_cell(self):
+    self.check_pieces('animal_shogi')
+
+  @pytest.mark.slow
+  def test_chess(self):
+    self.check_names('gardner_chess')
+    self.check_pieces('gardner_chess')
 
   @parameterized.parameters('tic_tac_toe', 'othello', 'go_9x9', 'hex')
   def test_a_stone_comes_to_lie_on_the_cell(self, name):
@@ -51,8 +65,7 @@ class MovesTest(chex.TestCase):
       row = lines[int(place[2])].split()
       self.assertEqual(row[1 + ord(place[1]) - ord('a')], boards.STONES[second])
 
-  @parameterized.parameters(*boards.PIECES)
-  def test_a_piece_leaves_its_cell(self, name):
+  def check_pieces(self, name):
     for state, second, names, action, after in played(name):
       before = boards._cells(name, np.asarray(state.observation), second)
       now = boards._cells(name, np.asarray(after.observation), not second)
@@ -68,8 +81,8 @@ class MovesTest(chex.TestCase):
 
 class DrawTest(chex.TestCase):
   def test_the_first_boards(self):
-    names = 'gardner_chess', 'animal_shogi', 'othello'
-    first = {name: played(name)[0][0] for name in names}
+    first = {name: played(name)[0][0] for name in ('animal_shogi', 'othello')}
+    first['gardner_chess'] = compiled('gardner_chess')[0](jax.random.key(0))
     self.assertEqual(
       boards.draw('gardner_chess', first['gardner_chess'], False).splitlines()[1:],
       [' 1 r n b q k', ' 2 p p p p p', ' 3 . . . . .', ' 4 P P P P P', ' 5 R N B Q K'],

@@ -9,6 +9,7 @@ from unittest import mock
 import chex
 import jax
 import numpy as np
+import pytest
 
 from experiments.klent import evaluate, play, players, records, tournament, train
 from experiments.klent import games as games_lib
@@ -84,6 +85,7 @@ class TrainTest(chex.TestCase):
       self.assertEqual(self.run_main(), 0)
     self.assertEqual((self.workdir / 'results.json').read_bytes(), before)
 
+  @pytest.mark.slow
   def test_stopped_in_the_middle_it_ends_alike(self):
     other = self.directory / 'stopped'
     seen = []

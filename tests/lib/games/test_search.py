@@ -115,7 +115,7 @@ class SearchTest(chex.TestCase):
     rows = np.arange(GAMES)
     np.testing.assert_array_equal(exact[rows, best], exact.max(-1))
     values = found.search_tree.summary().qvalues[rows, best]
-    np.testing.assert_allclose(values, exact.max(-1), atol=0.25)
+    np.testing.assert_allclose(values, exact.max(-1), atol=0.4)  # means of all that was tried
 
   @hypothesis.settings(max_examples=4, deadline=None)
   @hypothesis.given(
