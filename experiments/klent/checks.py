@@ -24,23 +24,13 @@ UNIT_INTERVAL = (
   'agent.lambda_', 'agent.gae_lambda', 'agent.first_epsilon', 'agent.last_epsilon',
   'agent.target_rate', 'agent.exploration_fraction', 'agent.dirichlet_fraction',
 )  # fmt: skip
-VARIED = {'method', 'play', 'network', 'optimizer', 'agent'}
+VARIED = ('play', 'network', 'optimizer', 'agent')
 
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError in one line that names the first bad field and its value."""
   fields.check_choice('game', config.game, [*games.MAX_MOVES, MATRICES])
-  if not config.methods:
-    raise ValueError('config.methods is empty: there is nothing to train.')
-  known = [*methods.METHODS, *config.variants]
-  for name in config.methods:
-    fields.check_choice('methods', name, known)
-  for name, changes in config.variants.items():
-    if name in methods.METHODS:
-      raise ValueError(f'config.variants.{name} has the name of a method.')
-    fields.check_choice(f'variants.{name}.method', changes.get('method'), methods.METHODS)
-    if beyond := set(changes) - VARIED:
-      raise ValueError(f'config.variants.{name}: {min(beyond)} is the same for all methods.')
+  known = fields.check_methods(config, methods.METHODS, VARIED)
   _check_values(config)
   for name in config.variants:
     try:

@@ -41,17 +41,7 @@ CHOICES = {
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError in one line that names the first bad field and its value."""
-  if not config.methods:
-    raise ValueError('config.methods is empty: there is nothing to train.')
-  known = [*methods.METHODS, *config.variants]
-  for name in config.methods:
-    fields.check_choice('methods', name, known)
-  for name, changes in config.variants.items():
-    if name in methods.METHODS:
-      raise ValueError(f'config.variants.{name} has the name of a method.')
-    fields.check_choice(f'variants.{name}.method', changes.get('method'), methods.METHODS)
-    if beyond := set(changes) - {'method', 'objective', 'network', 'optimizer'}:
-      raise ValueError(f'config.variants.{name}: {min(beyond)} is the same for all methods.')
+  known = fields.check_methods(config, methods.METHODS, ('objective', 'network', 'optimizer'))
   _check_values(config)
   for name in config.variants:
     try:

@@ -46,3 +46,31 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
   """Raises a ValueError, with what there is, if the value is none of them."""
   if value not in choices:
     raise ValueError(f'config.{name} must be one of {", ".join(choices)}, got {value!r}.')
+
+
+def check_methods(config: Any, methods: Collection[str], may_vary: Collection[str]) -> list[str]:
+  """Checks `config.methods` and the methods and sections of `config.variants`.
+
+  Args:
+    config: `methods` are names; `variants` are records of a `method` and of sections with changes.
+    methods: what there is.
+    may_vary: the sections that a variant may change.
+
+  Returns:
+    The names that `config.methods` may hold.
+
+  Raises:
+    ValueError: naming the first that is unknown, or a section that all methods share.
+  """
+  if not config.methods:
+    raise ValueError('config.methods is empty: there is nothing to train.')
+  known = [*methods, *config.variants]
+  for name in config.methods:
+    check_choice('methods', name, known)
+  for name, changes in config.variants.items():
+    if name in methods:
+      raise ValueError(f'config.variants.{name} has the name of a method.')
+    check_choice(f'variants.{name}.method', changes.get('method'), methods)
+    if beyond := set(changes) - {'method', *may_vary}:
+      raise ValueError(f'config.variants.{name}: {min(beyond)} is the same for all methods.')
+  return known

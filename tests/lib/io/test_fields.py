@@ -32,6 +32,23 @@ class FieldsTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r"config\.kind must be one of x, y, got 'z'"):
       fields.check_choice('kind', 'z', {'x': 1, 'y': 2})
 
+  def test_methods_and_their_variants(self):
+    def config(methods, **variants):
+      return ml_collections.ConfigDict({'methods': methods, 'variants': variants})
+
+    fine = config(('a', 'b'), b={'method': 'a', 'agent': {'x': 1}})
+    self.assertEqual(fields.check_methods(fine, ['a'], ['agent']), ['a', 'b'])
+    for bad, pattern in (
+      (config(()), 'config.methods is empty'),
+      (config(('c',)), "config.methods must be one of a, got 'c'"),
+      (config(('a',), a={'method': 'a'}), 'config.variants.a has the name of a method'),
+      (config(('a',), b={'method': 'c'}), "config.variants.b.method must be one of a, got 'c'"),
+      (config(('a',), b={}), 'config.variants.b.method must be one of a, got None'),
+      (config(('a',), b={'method': 'a', 'seed': 1}), 'variants.b: seed is the same for all'),
+    ):
+      with self.assertRaisesRegex(ValueError, pattern):
+        fields.check_methods(bad, ['a'], ['agent'])
+
 
 if __name__ == '__main__':
   absltest.main()
