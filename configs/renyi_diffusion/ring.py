@@ -2,7 +2,7 @@
 
   python -m experiments.renyi_diffusion.main --config=configs/renyi_diffusion/ring.py
 
-On 2 cores of an AMD EPYC 25 minutes beside other jobs. No estimator whose optimum is the data's own
+On 2 cores of an AMD EPYC 27 minutes beside other jobs. No estimator whose optimum is the data's own
 law gains by alpha; the claims that it does fail.
 """
 
