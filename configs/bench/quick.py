@@ -9,6 +9,7 @@ time of one of FQL, and 57 [56, 60] updates of 3 seeds are done in a second.
 
 import ml_collections
 
+from configs.klent import quick as klent
 from configs.pql import quick
 from configs.renyi_diffusion import digits
 
@@ -17,6 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict()
   config.cases = ('mlp_gradient', 'bc_flow_update', 'fql_update', 'pql_update')
   config.updates = ml_collections.ConfigDict()  # further cases: a method, and changes of `offline`
+  config.plays = ml_collections.ConfigDict()  # and of self-play: a part, and changes of `selfplay`
   config.ratios = (('bc_flow_update', 'fql_update'), ('pql_update', 'fql_update'))
   config.peer = ''  # a checkout of the public FQL, for cases of the method 'peer'
   config.transformers = False  # whether transformers runs beside the language model's cases
@@ -78,6 +80,15 @@ def get_config() -> ml_collections.ConfigDict:
   config.neighbors.points = 10_000  # of each sample
   config.neighbors.features = 64
   config.neighbors.k = 5
+
+  config.selfplay = ml_collections.ConfigDict()
+  config.selfplay.num_seeds = 1
+  for name in (
+    'game', 'binary_observations', 'evaluations', 'variants',
+    'play', 'network', 'optimizer', 'agent',
+  ):  # fmt: skip
+    config.selfplay[name] = klent.get_config()[name]
+  config.selfplay.play.moves = 32  # of 256 games, in a compiled call
 
   config.offline = ml_collections.ConfigDict()
   config.offline.num_seeds = 3

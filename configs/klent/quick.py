@@ -23,7 +23,11 @@ def get_config() -> ml_collections.ConfigDict:
   # NAME: a method with other numbers; only play, network, optimizer and agent may differ.
   config.variants = ml_collections.ConfigDict()
   config.claims = ()  # (method, baseline, metric, least gain)
-  config.at_least = (('klent', 'score_random', 0.85), ('klent', 'score_mcts_32', 0.6))
+  config.at_least = (
+    ('klent', 'score_random', 0.85),
+    ('klent', 'score_mctx_32', 0.6),
+    ('klent', 'score_mcts_32', 0.6),
+  )
   # Counters of Animal Shogi and Gardner chess as 0 or 1, which is what the authors' packing makes.
   config.binary_observations = False
 
@@ -66,7 +70,11 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.eval = ml_collections.ConfigDict()
   config.eval.seed = 0
-  config.eval.opponents = {'random': 1024, 'mcts_32': 1024}  # and games of each seed
+  config.eval.opponents = {
+    'random': 1024,
+    'mctx_32': 1024,
+    'mcts_32': 1024,
+  }  # and games of each seed
   config.eval.simulations = 0  # of a search by the agent; 0: it plays its best preference
 
   config.tournament = ml_collections.ConfigDict()

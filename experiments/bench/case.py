@@ -24,7 +24,7 @@ class Case(NamedTuple):
     unit: what is counted as an update.
     work: operations of one call, where XLA cannot count them.
     traffic: bytes that one call has to read from memory, at least.
-    counts: what else one call does, by the metric's name.
+    counts: what else one call does, of each seed, by the metric's name.
   """
 
   fn: Callable[..., Any]

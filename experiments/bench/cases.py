@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from experiments.bench import diffusion
+from experiments.bench import diffusion, games
 from experiments.bench.case import Case, training
 from experiments.pql import methods
 from experiments.pql.methods import agent
@@ -197,6 +197,7 @@ CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
     for kind in ('prefill', 'decode_1', 'decode_32')
   },
   **diffusion.CASES,
+  **games.CASES,
   **{f'{name}_update': functools.partial(_default_updates, name) for name in methods.METHODS},
 }
 
@@ -207,7 +208,9 @@ def sizes_of(config: ml_collections.ConfigDict, name: str) -> ml_collections.Con
 
 
 def build(config: ml_collections.ConfigDict, name: str) -> Case:
-  """Builds one of `config.cases`: of CASES, or of `config.updates`."""
+  """Builds one of `config.cases`: of CASES, of `config.updates` or of `config.plays`."""
+  if name in config.plays:
+    return games.build(config.plays[name].part, games.sizes_of(config, name))
   if name in config.updates:
     return offline_updates(config.updates[name].method, sizes_of(config, name))
   return CASES[name](config)

@@ -7,7 +7,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from experiments.bench import diffusion, peers, yardsticks
+from experiments.bench import diffusion, games, peers, yardsticks
 from experiments.bench.cases import CASES, Case, build, sizes_of
 from experiments.pql import methods
 from experiments.pql.methods import agent
@@ -24,8 +24,8 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   if not config.cases:
     raise ValueError('config.cases is empty.')
   for name in config.cases:
-    if name not in (*CASES, *config.updates):
-      known = ', '.join([*CASES, *config.updates])
+    if name not in (*CASES, *config.updates, *config.plays):
+      known = ', '.join([*CASES, *config.updates, *config.plays])
       raise ValueError(f'config.cases must be among {known}, got {name!r}.')
   for name, changes in config.updates.items():
     if changes.get('method') not in (*methods.METHODS, PEER):
@@ -53,6 +53,9 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   if not config.min_seconds >= 0:
     raise ValueError(f'config.min_seconds must be zero or more, got {config.min_seconds}.')
   diffusion.check(config)
+  if games.used(config):
+    peers.check_installed('cases', ('pgx', 'mctx'))
+  games.check(config)
   for make in methods.METHODS.values():
     try:
       make(config.offline.agent, agent.Spec(1, 1))
@@ -148,7 +151,7 @@ def compare(
 
   Returns:
     For each case its rate and its share of the matrix product's, its operations an update and
-    updates a second, both of one seed; its share of the roofline, the larger of its operations over
+    updates a second, both of one seed, and what it counts beside; its share of the roofline, the larger of its operations over
     the matrix product's rate and its bytes over the triad's; and for each pair the time that an
     update of one seed takes in its first case over that in its second. Shares and ratios are taken
     within a round.
@@ -172,6 +175,8 @@ def compare(
       add(name, 'share_of_roofline', least * rates[name] / works[name], 'higher', case.seeds)
     add(name, f'gflop_per_{case.unit}', [works[name] / case.updates / case.seeds / 1e9])
     add(name, f'{case.unit}s_per_s', speeds[name], 'higher', case.seeds)
+    for metric, number in (case.counts or {}).items():
+      add(name, f'{metric}_per_s', rates[name] / works[name] * number, 'higher', case.seeds)
   for name, baseline in ratios:
     if name in cases and baseline in cases:
       seconds = [1 / speeds[n] / cases[n].seeds for n in (name, baseline)]

@@ -9,13 +9,14 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import mctx
 
 from experiments.klent import games
 from experiments.klent.methods import learner
 from lib.games import search, selfplay
 
 Player = Callable[[Any, chex.PRNGKey, selfplay.State], chex.Array]
-_MCTS = 'mcts_'
+_SCALES = {'mcts': None, 'mctx': mctx.qtransform_by_parent_and_siblings}
 
 
 def agent(game: games.Game, method: learner.Method, num_simulations: int = 0) -> Player:
@@ -38,7 +39,8 @@ def known(game: games.Game, name: str) -> Player:
   """A player by its name.
 
   'random' moves uniformly. 'one_ply' wins where one move wins, and moves uniformly elsewhere.
-  'mcts_N' searches with N random games a move, and no network.
+  'mcts_N' searches with N random games a move, and no network. 'mctx_N' does so with values scaled
+  between the worst and the best of siblings, as mctx does by default, and is far weaker.
 
   Raises:
     ValueError: if there is no such player.
@@ -47,13 +49,12 @@ def known(game: games.Game, name: str) -> Player:
     return lambda variables, key, states: selfplay.random_actions(key, states)
   if name == 'one_ply':
     return lambda variables, key, states: _one_ply(game, key, states)
-  if name.startswith(_MCTS) and name.removeprefix(_MCTS).isdecimal():
-    count = int(name.removeprefix(_MCTS))
-    if count > 0:
-      return lambda variables, key, states: (
-        search.monte_carlo(game.env, key, states, count, game.max_moves).action
-      )
-  raise ValueError(f'no player {name!r}: random, one_ply or mcts_N')
+  kind, _, number = name.partition('_')
+  if kind in _SCALES and number.isdecimal() and int(number) > 0:
+    return lambda variables, key, states: (
+      search.monte_carlo(game.env, key, states, int(number), game.max_moves, _SCALES[kind]).action
+    )
+  raise ValueError(f'no player {name!r}: random, one_ply, mcts_N or mctx_N')
 
 
 def _one_ply(game: games.Game, key: chex.PRNGKey, states: selfplay.State) -> chex.Array:

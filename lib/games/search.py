@@ -104,7 +104,12 @@ def alphazero(
 
 
 def monte_carlo(
-  env: Any, key: chex.PRNGKey, states: selfplay.State, num_simulations: int, max_moves: int
+  env: Any,
+  key: chex.PRNGKey,
+  states: selfplay.State,
+  num_simulations: int,
+  max_moves: int,
+  qtransform: Callable[[mctx.Tree, chex.Array], chex.Array] | None = None,
 ) -> mctx.PolicyOutput:
   """Search without knowledge: uniform priors, and values by one random game each.
 
@@ -118,6 +123,7 @@ def monte_carlo(
     states: roots (B,).
     num_simulations: > 0.
     max_moves: after which a random game counts as a draw.
+    qtransform: mctx's map of action values to [0, 1]; the scale of results by default.
 
   Returns:
     As `alphazero`.
@@ -131,7 +137,7 @@ def monte_carlo(
     recurrent_fn=_recurrent(env, evaluate),
     num_simulations=num_simulations,
     invalid_actions=~states.legal_action_mask,
-    qtransform=_result_scale,
+    qtransform=qtransform or _result_scale,
     dirichlet_fraction=0.0,
     temperature=0.0,
   )
