@@ -18,10 +18,12 @@ class Table(NamedTuple):
     names: of the players (P,), the known ones first.
     counts: wins, draws and losses of the row's player (S, P, P, 3); known players met once, and
       their games stand with every seed.
+    num_known: how many players are known ones.
   """
 
   names: list[str]
   counts: np.ndarray
+  num_known: int
 
 
 def play(run: app.Run, game: games.Game) -> Table:
@@ -57,7 +59,7 @@ def play(run: app.Run, game: games.Game) -> Table:
         npz.save_npz(path, done)
       counts[:, i, j] = done[pair]
       counts[:, j, i] = done[pair][:, ::-1]
-  return Table(names, counts)
+  return Table(names, counts, len(setting.known))
 
 
 def elo(table: Table, anchor: str) -> dict[str, np.ndarray]:
@@ -68,8 +70,8 @@ def elo(table: Table, anchor: str) -> dict[str, np.ndarray]:
 
 def pooled(table: Table, anchor: str) -> ratings.Ratings:
   """One fit of the games of all seeds; those of known players among themselves count once."""
-  known = np.all(table.counts == table.counts[:1], axis=(0, 3))
-  total = np.where(known[..., None], table.counts[0], table.counts.sum(axis=0))
+  total, known = table.counts.sum(axis=0), slice(table.num_known)
+  total[known, known] = table.counts[0, known, known]
   return _fit(total, table.names.index(anchor))
 
 

@@ -153,10 +153,17 @@ class EloTest(chex.TestCase):
       for j in range(i):
         counts[:, i, j] = rng.integers(1, 40, (2, 3))
         counts[:, j, i] = counts[:, i, j, ::-1]
-    table = tournament.Table(['random', 'one_ply', 'klent'], counts)
+    counts[1, :2, :2] = counts[0, :2, :2]  # known players met once
+    table = tournament.Table(['random', 'one_ply', 'klent'], counts, 2)
     against = {'random': counts[:, 2, 0], 'one_ply': counts[:, 2, 1]}
     found = tournament.elo_of(table, against, 'random')
     np.testing.assert_allclose(found, tournament.elo(table, 'random')['klent'], atol=1e-3)
+    # All games together tell more than those of one seed, and no game is counted twice.
+    one = tournament.Table(table.names, counts.sum(0, keepdims=True), 2)
+    one.counts[0, :2, :2] = counts[0, :2, :2]
+    expected = tournament.elo(one, 'random')
+    fit = tournament.pooled(table, 'random')
+    np.testing.assert_allclose(fit.elo, [expected[n][0] for n in table.names], atol=1e-6)
 
   def test_time_is_the_sum_of_chunks(self):
     series = {'steps_per_second': {4: np.array(2.0), 8: np.array(4.0), 9: np.array(1.0)}}
