@@ -151,10 +151,10 @@ def compare(
 
   Returns:
     For each case its rate and its share of the matrix product's, its operations an update and
-    updates a second, both of one seed, and what it counts beside; its share of the roofline, the larger of its operations over
-    the matrix product's rate and its bytes over the triad's; and for each pair the time that an
-    update of one seed takes in its first case over that in its second. Shares and ratios are taken
-    within a round.
+    updates a second, both of one seed, and what else it counts, a second; its share of the
+    roofline, the larger of its operations over the matrix product's rate and its bytes over the
+    triad's; and for each pair the time that an update of one seed takes in its first case over that
+    in its second. Shares and ratios are taken within a round.
   """
   rows = []
 

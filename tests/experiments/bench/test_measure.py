@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
 
-from configs.bench import diffusion, pql, quick, stats
+from configs.bench import diffusion, games, lm, pql, quick, stats
 from experiments.bench import cases, measure, peers
 from lib.train import app
 
 
 class PrepareTest(parameterized.TestCase):
-  @parameterized.parameters(quick, pql, stats, diffusion)
+  @parameterized.parameters(quick, pql, lm, stats, diffusion, games)
   def test_every_config_passes(self, module):
     measure.prepare(module.get_config())
 
