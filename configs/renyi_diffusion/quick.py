@@ -54,7 +54,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.data = ml_collections.ConfigDict()
   config.data.source = 'ring'  # ring (synthetic), digits, mnist, cifar10, imagenet32, folder
   config.data.path = ''  # of the last three
-  config.data.test = 2000  # held-out points or images, where the source has no test set of its own
+  config.data.test = 2000  # held-out points or images; digits and published sets have their own
   config.data.pool = 1  # side of the squares of pixels that are averaged
   config.data.imbalance = 1.0  # weight of the first class over that of the last, geometric
   config.data.crop = 0  # of a folder's images, centred, before they are resized; 0: the whole

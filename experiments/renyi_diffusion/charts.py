@@ -35,7 +35,8 @@ def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
     pictures = {
       'samples.png': (
         scatters(samples, dataset),
-        f'Held-out data (grey) and {SHOWN:,} samples of seed 0; crosses are the rare modes.',
+        f'Held-out data (grey) and {min(SHOWN, run.config.eval.samples):,} samples of seed 0, '
+        'those within 2.6; crosses are the rare modes.',
       )
     }
   if len(orders) > 2:
@@ -145,6 +146,8 @@ def by_class(values: Values, classes: list[str], dataset: Data) -> figure.Figure
     axis.errorbar(x + shift, means, yerr=spread, label=name.replace('_', ' '), **style)
   axis.axhline(0.0, color='0.7', linewidth=0.8, zorder=0)
   labels = [f'{k}\n{100 * dataset.shares[k]:.0f} %' for k in order]
-  axis.set(xticks=x, xticklabels=labels, xlabel='class and its share', ylabel='bits per dimension')
+  axis.set(
+    xticks=x, xticklabels=labels, xlabel='class and its share', ylabel='difference in bits per dim.'
+  )
   drawing.legend(loc='outside right center', frameon=False, fontsize='small')
   return drawing

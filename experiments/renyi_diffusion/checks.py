@@ -79,6 +79,9 @@ def _check_values(config) -> None:
     fields.require(name, flat[name], 0 <= flat[name] < 1, 'in [0, 1)')
   for name, choices in CHOICES.items():
     fields.check_choice(name, flat[name], choices)
+  hidden = flat['objective.discriminator.hidden']
+  whole = all(isinstance(width, int) and width > 0 for width in hidden)
+  fields.require('objective.discriminator.hidden', hidden, whole, 'of widths above 0')
   fraction = flat['objective.fraction']
   fields.require('objective.fraction', fraction, 0 < fraction <= 1, 'in (0, 1]')
   fewest = min(flat['eval.samples'], flat['eval.compared'])

@@ -69,8 +69,12 @@ def check(config: Any) -> None:
       'config.data.source: digits come with scikit-learn; '
       'install experiments/renyi_diffusion/requirements.txt.'
     )
-  if not config.imbalance >= 1:
-    raise ValueError(f'config.data.imbalance must be at least 1, got {config.imbalance}.')
+  if not 1 <= config.imbalance <= 1e6:
+    raise ValueError(f'config.data.imbalance must be in [1, 1e6], got {config.imbalance}.')
+  if not 0 < config.size <= 1024 or config.crop < 0:
+    raise ValueError(
+      f'config.data.size must be in (0, 1024] and .crop 0 or more: {config.size}, {config.crop}.'
+    )
   if config.pool < 1 or config.test < 1:
     raise ValueError(f'config.data.pool and .test must be positive: {config.pool}, {config.test}.')
 

@@ -17,6 +17,7 @@ from experiments.renyi_diffusion import classifier, data, methods, networks
 from experiments.renyi_diffusion.data import Data
 from lib.diffusion import likelihood, samplers, sde
 from lib.flow import regularizers
+from lib.io import fields
 from lib.stats import distances, neighbors
 from lib.train import console, signals
 
@@ -29,6 +30,14 @@ Scores = dict[str, np.ndarray]
 _prdc = jax.jit(neighbors.prdc, static_argnums=2)
 _frechet_distance = jax.jit(distances.frechet_distance)
 _histogram_kl = jax.jit(distances.histogram_kl)
+
+
+def check(config: ml_collections.ConfigDict, dataset: Data) -> None:
+  """Raises a ValueError if too few images would be compared for so many neighbours."""
+  if dataset.known is not None:
+    count, neighbors = len(_by_shares(dataset, config.eval.compared)), config.eval.neighbors
+    what = f'below the {count} images that the classes leave to compare'
+    fields.require('eval.neighbors', neighbors, neighbors < count, what)
 
 
 def prepare_features(

@@ -17,6 +17,7 @@ def prepare(config: ml_collections.ConfigDict) -> data.Data:
   """Checks the config, loads the data, and sees that every method suits them."""
   checks.check(config)
   dataset = data.load(config.data, config.batch_size, config.seed)
+  evaluate.check(config, dataset)
   for name in config.methods:
     methods.make(config, name, dataset.shape)
   return dataset

@@ -67,6 +67,7 @@ def check_methods(config: Any, methods: Collection[str], may_vary: Collection[st
   known = [*methods, *config.variants]
   for name in config.methods:
     check_choice('methods', name, known)
+  require('methods', config.methods, len({*config.methods}) == len(config.methods), 'each once')
   for name, changes in config.variants.items():
     if name in methods:
       raise ValueError(f'config.variants.{name} has the name of a method.')

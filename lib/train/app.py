@@ -154,7 +154,7 @@ def _check_workdir(this: Run) -> None:
   now = trees.named_leaves(this.config.to_dict())
   for name in sorted(before.keys() | now.keys()):
     old, new = before.get(name), now.get(name)
-    if old != new and name != 'eval_only' and not (only and name.startswith('eval_')):
+    if old != new and name != 'eval_only' and not (only and name.startswith(('eval_', 'eval.'))):
       raise ValueError(f'{path} has {name} = {old}, not {new}; choose another --workdir')
 
 

@@ -14,6 +14,7 @@ def make(problem: learner.Problem) -> learner.Method:
   def loss(params, state, x, key):
     draws, errors = learner.denoise(problem, params, x, key, problem.objective.times)
     bounds = learner.datum_losses(problem, draws, errors, problem.objective.times)
-    return jnp.mean(bounds), ({}, state.extra)
+    mean = jnp.mean(bounds)
+    return mean, ({'bound': mean}, state.extra)
 
   return learner.learner(problem, loss)

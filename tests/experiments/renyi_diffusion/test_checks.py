@@ -82,6 +82,11 @@ class ChecksTest(chex.TestCase):
     ({'data': {'source': 'folder'}}, "data.path: no folder at ''"),
     ({'data': {'imbalance': 0.9}}, 'data.imbalance.*0.9'),
     ({'data': {'imbalance': math.nan}}, 'data.imbalance.*nan'),
+    ({'data': {'imbalance': math.inf}}, 'data.imbalance.*inf'),
+    ({'data': {'size': 100_000}}, 'data.size.*100000'),
+    ({'objective': {'discriminator': {'hidden': (-1,)}}}, 'discriminator.hidden.*above 0'),
+    ({'objective': {'discriminator': {'hidden': ('a',)}}}, 'discriminator.hidden.*above 0'),
+    ({'objective': {'discriminator': {'clock': 'sun'}}}, 'discriminator.clock.*log_snr'),
     ({'data': {'pool': 0}}, 'data.pool'),
   )
   def test_names_the_bad_field(self, changes, pattern):

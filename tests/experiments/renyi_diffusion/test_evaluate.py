@@ -160,6 +160,7 @@ class SharesTest(chex.TestCase):
     config.eval.compared, config.eval.neighbors = 150, 5
     own = evaluate._by_shares(self.dataset, 150)
     samples = data.scaled(self.dataset, own).reshape(len(own), -1)
+    evaluate.check(config, self.dataset)
     found = evaluate._sample_scores(config, self.dataset, samples, model)
     for name in ('precision', 'recall', 'coverage'):
       self.assertEqual(found[name], 1.0)
@@ -170,6 +171,13 @@ class SharesTest(chex.TestCase):
     far = evaluate._sample_scores(config, self.dataset, np.full_like(samples, 9.0), model)
     self.assertGreater(far['fd_cnn'], 0.1)
     self.assertEqual(far['precision'], 0.0)
+
+  def test_refuses_more_neighbours_than_images_to_compare(self):
+    config = digits.get_config()
+    config.eval.compared = 150
+    config.eval.neighbors = count = len(evaluate._by_shares(self.dataset, 150))
+    with self.assertRaisesRegex(ValueError, f'eval.neighbors must be below the {count} images'):
+      evaluate.check(config, self.dataset)
 
   def told(self, number, pixels):
     levels = np.rint((np.asarray(pixels) + 1.0) * 128 - 0.5).astype(int)

@@ -40,6 +40,7 @@ class FieldsTest(parameterized.TestCase):
     self.assertEqual(fields.check_methods(fine, ['a'], ['agent']), ['a', 'b'])
     for bad, pattern in (
       (config(()), 'config.methods is empty'),
+      (config(('a', 'a')), 'config.methods must be each once'),
       (config(('c',)), "config.methods must be one of a, got 'c'"),
       (config(('a',), a={'method': 'a'}), 'config.variants.a has the name of a method'),
       (config(('a',), b={'method': 'c'}), "config.variants.b.method must be one of a, got 'c'"),

@@ -32,6 +32,7 @@ def get_config():
   config.net = ml_collections.ConfigDict({'width': 8})
   config.eval_only = False
   config.eval_episodes = 2
+  config.eval = ml_collections.ConfigDict({'games': 2})
   config.cpu_devices = 1
   return config
 """
@@ -95,7 +96,8 @@ class DoneTest(AppTest):
   def test_config_json(self):
     self.assertEqual(self.start(), 0)
     expected = {'steps': 3, 'rate': 0.5, 'name': 'one', 'methods': ['a', 'b'], 'net': {'width': 8},
-                'eval_only': False, 'eval_episodes': 2, 'cpu_devices': 1}  # fmt: skip
+                'eval_only': False, 'eval_episodes': 2, 'eval': {'games': 2},
+                'cpu_devices': 1}  # fmt: skip
     self.assertEqual(self.read('config.json'), expected)
 
   def test_environment_json(self):
@@ -270,8 +272,10 @@ class AnotherRunTest(AppTest):
     self.prepare.assert_not_called()
 
   def test_eval_only_changes_the_evaluation_alone(self):
-    self.assertEqual(self.start('--config.eval_only=True', '--config.eval_episodes=50'), 0)
+    changes = ['--config.eval_episodes=50', '--config.eval.games=7']
+    self.assertEqual(self.start('--config.eval_only=True', *changes), 0)
     config = self.train.call_args.args[0].config
+    self.assertEqual(config.eval.games, 7)
     self.assertEqual((config.eval_only, config.eval_episodes, config.steps), (True, 50, 3))
     self.check_untouched()
     self.assertEqual(self.start('--config.eval_only=True', '--config.steps=4'), 2)
