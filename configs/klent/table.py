@@ -2,7 +2,7 @@
 
   python -m experiments.klent.main --config=configs/klent/table.py:connect_four
 
-Likewise othello, hex, animal_shogi.
+Likewise othello, hex, animal_shogi. None has been run to the end yet.
 """
 
 import ml_collections
