@@ -13,11 +13,11 @@ from experiments.bench import diffusion, games
 from experiments.bench.case import Case, training
 from experiments.pql import methods
 from experiments.pql.methods import agent
-from lib.io import models
+from lib.io import fields, models
 from lib.lm import generate, sampling
 from lib.nn import mlp
 from lib.stats import hypotheses
-from lib.train import app, devices
+from lib.train import devices
 from lib.voting import allocation, paths, policies, sources
 
 
@@ -204,7 +204,7 @@ CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
 
 def sizes_of(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
   """The sizes of one of `config.updates`: those of `config.offline` with its changes."""
-  return app.vary(config.offline, config.updates[name])
+  return fields.vary(config.offline, config.updates[name])
 
 
 def build(config: ml_collections.ConfigDict, name: str) -> Case:

@@ -16,7 +16,6 @@ from experiments.renyi_diffusion import data, evaluate, methods
 from lib.diffusion import likelihood, sde
 from lib.io import fields
 from lib.stats import neighbors
-from lib.train import app
 
 
 def check(config: ml_collections.ConfigDict) -> None:
@@ -81,7 +80,7 @@ def digits_likelihood(config: ml_collections.ConfigDict) -> Case:
   point_key, probe_key = jax.random.split(jax.random.key(0))
   digits = data.load(sizes.data, sizes.points, 0)
   x = jax.jit(digits.sample)(digits.train, point_key)
-  params = _fit(x, app.vary(model, ml_collections.ConfigDict({'updates': sizes.updates})))
+  params = _fit(x, fields.vary(model, ml_collections.ConfigDict({'updates': sizes.updates})))
   process, network = methods.process(model), methods.network(model, model.shape, 'likelihood')
 
   def score(params: Any) -> sde.Field:

@@ -12,7 +12,7 @@ import ml_collections
 
 from experiments.bench.case import Case
 from lib.io import fields
-from lib.train import app, devices
+from lib.train import devices
 
 PARTS = ('random', 'forward', 'network', 'search', 'fit', 'klent', 'alphazero', 'gumbel_alphazero')
 POSITIVE = (
@@ -42,7 +42,7 @@ def used(config: ml_collections.ConfigDict) -> bool:
 def sizes_of(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
   """The sizes of one of `config.plays`: those of `config.selfplay` with its changes."""
   changes = {field: x for field, x in config.plays[name].to_dict().items() if field != 'part'}
-  return app.vary(config.selfplay, ml_collections.ConfigDict(changes))
+  return fields.vary(config.selfplay, ml_collections.ConfigDict(changes))
 
 
 def build(part: str, sizes: ml_collections.ConfigDict) -> Case:

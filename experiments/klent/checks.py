@@ -32,11 +32,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   fields.check_choice('game', config.game, [*games.MAX_MOVES, MATRICES])
   known = fields.check_methods(config, methods.METHODS, VARIED)
   _check_values(config)
-  for name in config.variants:
-    try:
-      _check_values(methods.varied(config, name))
-    except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(f'config.variants.{name}: {error}') from error
+  fields.check_variants(config.variants, lambda name: _check_values(fields.varied(config, name)))
   _check_matches(config)
   claims.check(config.claims, known, report.better(config))
 

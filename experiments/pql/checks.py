@@ -58,7 +58,7 @@ CHOICES = {
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError in one line that names the first bad field and its value."""
-  _check_methods(config)
+  known = _check_methods(config)
   _check_values(config)
   if config.checkpoint_every % config.chunk_steps or config.eval_every % config.chunk_steps:
     raise ValueError(
@@ -66,12 +66,9 @@ def check(config: ml_collections.ConfigDict) -> None:
       f'{config.checkpoint_every}, {config.eval_every} and {config.chunk_steps}.'
     )
   _check_online(config)
-  for name in config.variants:
-    try:
-      _check_values(methods.with_variant(config, name))
-    except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(f'config.variants.{name}: {error}') from error
-  known = [*methods.METHODS, *config.variants]
+  fields.check_variants(
+    config.variants, lambda name: _check_values(methods.with_variant(config, name))
+  )
   claims.check(config.claims, [*known, *map(online.phase, known)], report.BETTER)
   data.check(config.data)
 
@@ -89,22 +86,16 @@ def _check_online(config) -> None:
     raise ValueError('config.online.steps: fine-tuning runs on one host.')
 
 
-def _check_methods(config) -> None:
-  if not config.methods:
-    raise ValueError('config.methods is empty: there is nothing to train.')
-  for name in config.methods:
-    fields.check_choice('methods', name, [*methods.METHODS, *config.variants])
+def _check_methods(config) -> list[str]:
+  known = fields.check_methods(config, methods.METHODS)
   for name, changes in config.variants.items():
-    if name in methods.METHODS:
-      raise ValueError(f'config.variants.{name} has the name of a method.')
     if name.endswith(online.SUFFIX):
       raise ValueError(f"config.variants.{name} has the name of a method's fine-tuning.")
-    method = changes.get('method')
-    fields.check_choice(f'variants.{name}.method', method, methods.METHODS)
-    if method != 'pql' and ('time' in changes or 'pde' in changes):
+    if changes.method != 'pql' and ('time' in changes or 'pde' in changes):
       raise ValueError(
-        f'config.variants.{name}: {method} has no time law and no penalty to change.'
+        f'config.variants.{name}: {changes.method} has no time law and no penalty to change.'
       )
+  return known
 
 
 def _check_values(config) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib import figure
 
-from experiments.renyi_diffusion import methods
 from experiments.renyi_diffusion.data import Data, ring_centres
-from lib.io import npz
+from lib.io import fields, npz
 from lib.stats import charts, intervals
 from lib.train import app
 
@@ -56,9 +55,9 @@ def draw(run: app.Run, dataset: Data, values: Values) -> Pictures:
 
 def order(config, name: str) -> float | None:
   """The α of a method of the sweep: objective A, or maximum likelihood; None of another."""
-  changed = methods.varied(config, name)
+  changed = fields.varied(config, name)
   same = changed.network.to_dict() == config.network.to_dict()
-  kind = methods.kind(config, name)
+  kind = fields.kind(config, name)
   if kind == 'likelihood' and same and changed.objective.times == 'importance':
     return 1.0
   plain = changed.objective.to_dict() | {'alpha': 0, 'fraction': 0}

@@ -43,13 +43,9 @@ def check(config: ml_collections.ConfigDict) -> None:
   """Raises a ValueError in one line that names the first bad field and its value."""
   known = fields.check_methods(config, methods.METHODS, ('objective', 'network', 'optimizer'))
   _check_values(config)
-  for name in config.variants:
-    try:
-      _check_values(methods.varied(config, name))
-    except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(f'config.variants.{name}: {error}') from error
+  fields.check_variants(config.variants, lambda name: _check_values(fields.varied(config, name)))
   _check_references(config)
-  if config.batch_size < 2 and any(methods.kind(config, n) == 'mixed' for n in config.methods):
+  if config.batch_size < 2 and any(fields.kind(config, n) == 'mixed' for n in config.methods):
     raise ValueError('config.batch_size must be 2 or more for mixed, which halves it.')
   if config.checkpoint_every % config.chunk_steps:
     raise ValueError(
@@ -63,8 +59,8 @@ def check(config: ml_collections.ConfigDict) -> None:
 def _check_references(config) -> None:
   before: list[str] = []
   for name in config.methods:
-    if methods.kind(config, name) in methods.NEED_REFERENCE:
-      reference = methods.varied(config, name).objective.reference
+    if fields.kind(config, name) in methods.NEED_REFERENCE:
+      reference = fields.varied(config, name).objective.reference
       if reference not in before:
         raise ValueError(
           f'config.methods: {name} needs the trained {reference!r} (objective.reference) before it.'

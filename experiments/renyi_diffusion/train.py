@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 
 from experiments.renyi_diffusion import checks, data, evaluate, methods, report
-from lib.io import npz
+from lib.io import fields, npz
 from lib.train import app, checkpoint, console, devices, loop, metrics
 
 
@@ -79,7 +79,7 @@ def train_method(run: app.Run, name: str, dataset: data.Data, model: Any) -> Non
 
 def _reference(run: app.Run, name: str) -> Any:
   """The averaged parameters, of all seeds, of the method that this one needs; or None."""
-  if methods.kind(run.config, name) not in methods.NEED_REFERENCE:
+  if fields.kind(run.config, name) not in methods.NEED_REFERENCE:
     return None
-  other = methods.varied(run.config, name).objective.reference
+  other = fields.varied(run.config, name).objective.reference
   return checkpoint.restore(run.workdir / other)[1]['ema']

@@ -1,7 +1,11 @@
-"""Host. Checks on the fields of a config; every complaint names the field and its value."""
+"""Host. Fields of a config: checks whose complaints name the field and its value, and variants.
+
+`config.methods` lists names: of methods, or of `config.variants`, each of which is a `method` with
+other numbers.
+"""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import ml_collections
@@ -48,13 +52,15 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     raise ValueError(f'config.{name} must be one of {", ".join(choices)}, got {value!r}.')
 
 
-def check_methods(config: Any, methods: Collection[str], may_vary: Collection[str]) -> list[str]:
+def check_methods(
+  config: Any, methods: Collection[str], may_vary: Collection[str] | None = None
+) -> list[str]:
   """Checks `config.methods` and the methods and sections of `config.variants`.
 
   Args:
-    config: `methods` are names; `variants` are records of a `method` and of sections with changes.
+    config: `methods` are names; `variants` are records of a `method` and of what it changes.
     methods: what there is.
-    may_vary: the sections that a variant may change.
+    may_vary: the sections that a variant may change; anything by default.
 
   Returns:
     The names that `config.methods` may hold.
@@ -72,6 +78,35 @@ def check_methods(config: Any, methods: Collection[str], may_vary: Collection[st
     if name in methods:
       raise ValueError(f'config.variants.{name} has the name of a method.')
     check_choice(f'variants.{name}.method', changes.get('method'), methods)
-    if beyond := set(changes) - {'method', *may_vary}:
+    if may_vary is not None and (beyond := set(changes) - {'method', *may_vary}):
       raise ValueError(f'config.variants.{name}: {min(beyond)} is the same for all methods.')
   return known
+
+
+def check_variants(variants: Iterable[str], check: Callable[[str], None]) -> None:
+  """Calls `check(name)` of each variant; its error becomes a ValueError that names the variant."""
+  for name in variants:
+    try:
+      check(name)
+    except (ValueError, KeyError, TypeError) as error:
+      raise ValueError(f'config.variants.{name}: {error}') from error
+
+
+def kind(config: Any, name: str) -> str:
+  """Returns the method that one of `config.methods` is, or is a variant of."""
+  return config.variants[name].method if name in config.variants else name
+
+
+def varied(config: Any, name: str) -> Any:
+  """The config with the fields changed as one of `config.methods` says, if it is a variant."""
+  return vary(config, config.variants[name]) if name in config.variants else config
+
+
+def vary(section: ml_collections.ConfigDict, changes: Any) -> ml_collections.ConfigDict:
+  """Returns a copy of a config's section with changes, nested as it is; 'method' is not one.
+
+  Raises KeyError for a field that the section lacks, and TypeError for one of another type.
+  """
+  changed = ml_collections.ConfigDict(section.to_dict()).lock()
+  changed.update({name: x for name, x in changes.to_dict().items() if name != 'method'})
+  return changed

@@ -34,16 +34,6 @@ class Run(NamedTuple):
   workdir: pathlib.Path
 
 
-def vary(section: ml_collections.ConfigDict, changes: Any) -> ml_collections.ConfigDict:
-  """Returns a copy of a config's section with changes, nested as it is; 'method' is not one.
-
-  Raises KeyError for a field that the section lacks, and TypeError for one of another type.
-  """
-  changed = ml_collections.ConfigDict(section.to_dict()).lock()
-  changed.update({name: x for name, x in changes.to_dict().items() if name != 'method'})
-  return changed
-
-
 def run(prepare: Callable[[Any], Any], train: Callable[[Run, Any], None]) -> None:
   """Runs an experiment from the command line, and ends the process; see `main`."""
   sys.exit(main(sys.argv, prepare, train))

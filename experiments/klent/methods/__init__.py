@@ -12,7 +12,7 @@ from experiments.klent.methods import (
   ppo,
   regularized_alphazero,
 )
-from lib.train import app
+from lib.io import fields
 
 METHODS = {
   'klent': klent.make,
@@ -24,19 +24,9 @@ METHODS = {
 }
 
 
-def kind(config: ml_collections.ConfigDict, name: str) -> str:
-  """Returns the method of one of `config.methods`: of METHODS, or what a variant is one of."""
-  return config.variants[name].method if name in config.variants else name
-
-
-def varied(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
-  """The config with the fields changed as the variant says, if it is one."""
-  return app.vary(config, config.variants[name]) if name in config.variants else config
-
-
 def make(config: ml_collections.ConfigDict, name: str, game: games.Game) -> learner.Method:
   """Builds one of `config.methods` for a game."""
-  changed = varied(config, name)
+  changed = fields.varied(config, name)
   problem = learner.Problem(
     env=game.env,
     shape=game.shape,
@@ -48,7 +38,7 @@ def make(config: ml_collections.ConfigDict, name: str, game: games.Game) -> lear
     optimizer=changed.optimizer,
     agent=changed.agent,
   )
-  return METHODS[kind(config, name)](problem)
+  return METHODS[fields.kind(config, name)](problem)
 
 
 def iterations(config: ml_collections.ConfigDict, method: learner.Method) -> int:

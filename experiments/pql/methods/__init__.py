@@ -3,7 +3,7 @@
 import ml_collections
 
 from experiments.pql.methods import agent, bc_flow, fawac, fbrac, fql, ifql, iql, pql, rebrac
-from lib.train import app
+from lib.io import fields
 
 METHODS = {
   'bc_flow': bc_flow.make,
@@ -27,9 +27,9 @@ def make(config: ml_collections.ConfigDict, name: str, spec: agent.Spec) -> agen
 
 def cell(config: ml_collections.ConfigDict, name: str) -> tuple[str, float] | None:
   """Returns the law of the times and λ of a method: its place in the ablation, if it has one."""
-  if (config.variants[name].method if name in config.variants else name) not in ('fql', 'pql'):
+  if fields.kind(config, name) not in ('fql', 'pql'):
     return None
-  if name == 'fql' or (name in config.variants and config.variants[name].method == 'fql'):
+  if fields.kind(config, name) == 'fql':
     return 'uniform', 0.0
   settings = (with_variant(config, name) if name in config.variants else config).agent
   law = settings.time.law
@@ -46,5 +46,5 @@ def with_variant(config: ml_collections.ConfigDict, name: str) -> ml_collections
     TypeError: if a value has another type than the field.
   """
   changed = ml_collections.ConfigDict(config.to_dict())
-  changed.agent = app.vary(config.agent, config.variants[name])
+  changed.agent = fields.vary(config.agent, config.variants[name])
   return changed

@@ -21,7 +21,7 @@ from experiments.renyi_diffusion.methods import (
   variational,
 )
 from lib.diffusion import sde
-from lib.train import app
+from lib.io import fields
 
 METHODS = {
   'likelihood': likelihood.make,
@@ -41,16 +41,6 @@ NEED_REFERENCE = ('excess', 'ratio_proxy', 'ratio_potential')
 SDES = {'vp': sde.vp, 'sub_vp': sde.sub_vp, 've': sde.ve, 'cosine': sde.cosine}
 
 
-def kind(config: ml_collections.ConfigDict, name: str) -> str:
-  """Returns the method of one of `config.methods`: of METHODS, or what a variant is one of."""
-  return config.variants[name].method if name in config.variants else name
-
-
-def varied(config: ml_collections.ConfigDict, name: str) -> ml_collections.ConfigDict:
-  """The config with the fields changed as the variant says, if it is one."""
-  return app.vary(config, config.variants[name]) if name in config.variants else config
-
-
 def process(config: ml_collections.ConfigDict) -> sde.SDE:
   """Builds the diffusion."""
   return SDES[config.sde.kind](**config.sde.get(config.sde.kind, {}))
@@ -58,12 +48,12 @@ def process(config: ml_collections.ConfigDict) -> sde.SDE:
 
 def network(config: ml_collections.ConfigDict, shape: tuple[int, ...], name: str):
   """Builds the network of one of `config.methods`, for data of `shape`."""
-  return networks.make(varied(config, name).network, shape, process(config))
+  return networks.make(fields.varied(config, name).network, shape, process(config))
 
 
 def make(config: ml_collections.ConfigDict, name: str, shape: tuple[int, ...]) -> learner.Method:
   """Builds one of `config.methods`, for data of `shape`."""
-  changed, which = varied(config, name), kind(config, name)
+  changed, which = fields.varied(config, name), fields.kind(config, name)
   other = changed.objective.reference if which in NEED_REFERENCE else None
   problem = learner.Problem(
     objective=changed.objective,

@@ -16,6 +16,7 @@ from experiments.renyi_diffusion import methods
 from experiments.renyi_diffusion.methods import learner, renyi
 from lib.diffusion import sde
 from lib.diffusion.renyi import objectives
+from lib.io import fields
 
 BATCH, TIMES = 64, 8
 SIGMAS = 5.0
@@ -224,9 +225,9 @@ class TiltTest(chex.TestCase):
 class VariantTest(chex.TestCase):
   def test_a_variant_changes_its_own_fields_alone(self):
     config = tiny()
-    self.assertIs(methods.varied(config, 'renyi'), config)
-    self.assertEqual(methods.kind(config, 'reference'), 'likelihood')
-    changed = methods.varied(config, 'reference')
+    self.assertIs(fields.varied(config, 'renyi'), config)
+    self.assertEqual(fields.kind(config, 'reference'), 'likelihood')
+    changed = fields.varied(config, 'reference')
     self.assertEqual(changed.network.hidden, (6,))
     self.assertEqual(changed.objective.to_dict(), config.objective.to_dict())
     self.assertEqual(config.network.hidden, (8,))

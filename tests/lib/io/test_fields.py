@@ -51,5 +51,42 @@ class FieldsTest(parameterized.TestCase):
         fields.check_methods(bad, ['a'], ['agent'])
 
 
+class VaryTest(absltest.TestCase):
+  def test_changes_a_copy(self):
+    section = ml_collections.ConfigDict({'alpha': 1.0, 'inner': {'width': 8, 'depth': 2}})
+    changes = ml_collections.ConfigDict({'method': 'x', 'inner': {'width': 16}})
+    changed = fields.vary(section, changes)
+    expected = {'alpha': 1.0, 'inner': {'width': 16, 'depth': 2}}
+    self.assertEqual(changed.to_dict(), expected)
+    self.assertEqual(section.inner.width, 8)
+    with self.assertRaises(KeyError):
+      fields.vary(section, ml_collections.ConfigDict({'beta': 1.0}))
+    with self.assertRaises(TypeError):
+      fields.vary(section, ml_collections.ConfigDict({'alpha': 'one'}))
+
+
+class VariantTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.config = ml_collections.ConfigDict({
+      'agent': {'x': 1}, 'variants': {'b': {'method': 'a', 'agent': {'x': 2}}}
+    })  # fmt: skip
+
+  def test_a_method_is_itself_and_a_variant_another_with_changes(self):
+    self.assertEqual([fields.kind(self.config, name) for name in 'ab'], ['a', 'a'])
+    self.assertIs(fields.varied(self.config, 'a'), self.config)
+    self.assertEqual(fields.varied(self.config, 'b').agent.x, 2)
+
+  def test_errors_name_the_variant(self):
+    for kind in (ValueError, KeyError, TypeError):
+
+      def check(name, kind=kind):
+        raise kind('config.agent.x is odd')
+
+      with self.assertRaisesRegex(ValueError, 'config.variants.b: .*agent.x is odd'):
+        fields.check_variants(self.config.variants, check)
+    fields.check_variants(self.config.variants, lambda name: self.assertEqual(name, 'b'))
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -306,20 +306,6 @@ class AnotherRunTest(AppTest):
     self.check_untouched()
 
 
-class VaryTest(absltest.TestCase):
-  def test_changes_a_copy(self):
-    section = ml_collections.ConfigDict({'alpha': 1.0, 'inner': {'width': 8, 'depth': 2}})
-    changes = ml_collections.ConfigDict({'method': 'x', 'inner': {'width': 16}})
-    changed = app.vary(section, changes)
-    expected = {'alpha': 1.0, 'inner': {'width': 16, 'depth': 2}}
-    self.assertEqual(changed.to_dict(), expected)
-    self.assertEqual(section.inner.width, 8)
-    with self.assertRaises(KeyError):
-      app.vary(section, ml_collections.ConfigDict({'beta': 1.0}))
-    with self.assertRaises(TypeError):
-      app.vary(section, ml_collections.ConfigDict({'alpha': 'one'}))
-
-
 class FailureTest(AppTest):
   @parameterized.parameters(
     (checkpoint.CheckpointError('does not fit'), 2, 'does not fit'),
