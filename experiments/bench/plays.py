@@ -17,8 +17,8 @@ import ml_collections
 
 from experiments.bench import yardsticks
 from experiments.klent import games, methods
-from experiments.klent.methods import learner
-from lib.games import losses, search, selfplay
+from experiments.klent.methods import klent, learner
+from lib.games import search, selfplay
 
 
 class Part(NamedTuple):
@@ -89,13 +89,9 @@ def fit(game: games.Game, sizes: ml_collections.ConfigDict) -> Part:
     'policy': jnp.full((count, actions), 1 / actions),
     'action': jnp.zeros(count, jnp.int32),
     'target': jnp.zeros(count),
+    'valid': jnp.ones(count, bool),
   }
-
-  def loss(outputs, batch):  # KLENT's, where every move has a target
-    errors = losses.action_value_errors(outputs[1], batch['action'], batch['target'])
-    return jnp.mean(losses.cross_entropy(outputs[0], batch['policy']) + errors), {}
-
-  run = lambda state, key, x: learner.fit(parts, loss, state, x, key, sizes.optimizer)
+  run = lambda state, key, x: learner.fit(parts, klent.loss, state, x, key, sizes.optimizer)
   return Part(run, parts.init, samples)
 
 
@@ -133,9 +129,6 @@ def _work(method: learner.Method, sizes: ml_collections.ConfigDict) -> tuple[flo
 
 def _learner(game: games.Game, sizes) -> tuple[learner.Learner, chex.Array]:
   """KLENT's network and optimiser, and an observation for each move, at random."""
-  problem = learner.Problem(
-    game.env, game.shape, game.observe, game.num_actions, sizes.evaluations,
-    sizes.play, sizes.network, sizes.optimizer, sizes.agent,
-  )  # fmt: skip
+  parts = learner.make(methods.problem(sizes, 'klent', game), klent.HEADS)
   shape = sizes.play.games * sizes.play.moves, *game.shape
-  return learner.make(problem, ('policy', 'q')), jax.random.bernoulli(jax.random.key(1), 0.3, shape)
+  return parts, jax.random.bernoulli(jax.random.key(1), 0.3, shape)

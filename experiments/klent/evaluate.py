@@ -18,6 +18,7 @@ from lib.train import signals
 
 Scores = dict[str, np.ndarray]
 NOBODY = ()  # the variables of who has none
+RESULTS = ('wins', 'draws', 'losses')
 
 
 def agents(config: ml_collections.ConfigDict, game: games.Game, name: str) -> players.Player:
@@ -73,12 +74,6 @@ class Examiner:
         draw = jax.random.fold_in(jax.random.fold_in(key, number), seed)
         counts.append(np.asarray(play(own, NOBODY, draw)))
         signals.check()
-      for kind, numbers in zip(('wins', 'draws', 'losses'), np.stack(counts, -1), strict=True):
+      for kind, numbers in zip(RESULTS, np.stack(counts, -1), strict=True):
         found[f'{kind}_{opponent}'] = numbers.astype(float)
     return found
-
-
-def score(counts: Scores, opponent: str) -> np.ndarray:
-  """The mean score (S,) against an opponent, from the counts of an examination."""
-  won, drawn, lost = (counts[f'{kind}_{opponent}'] for kind in ('wins', 'draws', 'losses'))
-  return (won + 0.5 * drawn) / (won + drawn + lost)

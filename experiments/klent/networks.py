@@ -1,6 +1,5 @@
 """Networks of positions: a trunk, and heads of one number an action or of one."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -142,8 +141,3 @@ class Heads(nn.Module):
 
 def _norm(training: bool) -> nn.BatchNorm:
   return nn.BatchNorm(use_running_average=not training, momentum=0.99, epsilon=1e-3)
-
-
-def num_parameters(variables: Any) -> int:
-  """Numbers that are trained."""
-  return sum(math.prod(x.shape) for x in jax.tree.leaves(variables['params']))

@@ -60,8 +60,7 @@ def known(game: games.Game, name: str) -> Player:
 def _one_ply(game: games.Game, key: chex.PRNGKey, states: selfplay.State) -> chex.Array:
   every = jnp.arange(game.num_actions)
   after = jax.vmap(jax.vmap(game.env.step, (None, 0)), (0, None))(states, every)
-  mover = states.current_player[:, None, None].astype(jnp.int32)
-  gain = jnp.take_along_axis(after.rewards, mover, axis=-1)[..., 0]
+  gain = jax.vmap(selfplay.of_player, (1, None), 1)(after.rewards, states.current_player)
   wins = states.legal_action_mask & (gain > 0)
   among = jnp.where(wins.any(axis=-1, keepdims=True), wins, states.legal_action_mask)
   return jax.random.categorical(key, jnp.where(among, 0.0, -jnp.inf))

@@ -8,16 +8,25 @@ from lib.train import app, metrics
 Values = dict[str, np.ndarray]  # by metric, one number a seed (S,)
 
 
-def examined(run: app.Run, name: str) -> dict[int, Values]:
-  """Scores against each opponent by iteration."""
-  found = metrics.series(run.workdir / name / 'metrics.jsonl', 'eval')
-  steps = sorted({step for by_step in found.values() for step in by_step})
+def against(run: app.Run, name: str) -> dict[int, Values]:
+  """Wins, draws and losses (S, 3) of each examination, by iteration and opponent."""
+  counts = metrics.series(run.workdir / name / 'metrics.jsonl', 'eval')
+  steps = sorted({step for by_step in counts.values() for step in by_step})
   return {
     step: {
-      f'score_{opponent}': evaluate.score({m: xs[step] for m, xs in found.items()}, opponent)
-      for opponent in run.config.eval.opponents
+      o: np.stack([counts[f'{kind}_{o}'][step] for kind in evaluate.RESULTS], axis=-1)
+      for o in run.config.eval.opponents
     }
     for step in steps
+  }
+
+
+def examined(run: app.Run, name: str) -> dict[int, Values]:
+  """Mean scores against each opponent by iteration: a win is 1, a draw ½."""
+  worth = np.array([1.0, 0.5, 0.0])
+  return {
+    step: {f'score_{o}': x @ worth / x.sum(axis=-1) for o, x in found.items()}
+    for step, found in against(run, name).items()
   }
 
 
@@ -33,7 +42,7 @@ def evaluations(run: app.Run, game: games.Game, name: str) -> int:
 
 def seconds(run: app.Run, name: str) -> dict[int, float]:
   """Seconds of play and learning of all seeds until each iteration, without compiling."""
-  rates = metrics.series(run.workdir / name / 'metrics.jsonl', 'train')['steps_per_second']
+  rates = training(run, name)['steps_per_second']
   total, before, found = 0.0, 0, {0: 0.0}
   for step in sorted(rates):
     total += (step - before) / float(rates[step])
@@ -44,16 +53,3 @@ def seconds(run: app.Run, name: str) -> dict[int, float]:
 def training(run: app.Run, name: str) -> dict[str, dict[int, np.ndarray]]:
   """What was logged while training, by metric and iteration."""
   return metrics.series(run.workdir / name / 'metrics.jsonl', 'train')
-
-
-def against(run: app.Run, name: str) -> dict[int, Values]:
-  """Wins, draws and losses (S, 3) of each examination, by iteration and opponent."""
-  counts = metrics.series(run.workdir / name / 'metrics.jsonl', 'eval')
-  kinds = ('wins', 'draws', 'losses')
-  return {
-    step: {
-      o: np.stack([counts[f'{kind}_{o}'][step] for kind in kinds], axis=-1)
-      for o in run.config.eval.opponents
-    }
-    for step in examined(run, name)
-  }

@@ -79,11 +79,7 @@ def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> Non
 def _bounds_section(rows: list[tables.Row]) -> list[str]:
   if not rows:
     return []
-  lines = [
-    f'- {"PASS" if row["passed"] else "FAIL"}: {row["method"]}, {row["metric"]} of '
-    f'{row["least"]:g}: {tables.estimate(row)}'
-    for row in rows
-  ]
+  lines = [claims.verdict(row, f'at least {row["least"]:g}') for row in rows]
   return ['## Bounds on means over seeds', '\n'.join(lines)]
 
 

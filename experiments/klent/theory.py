@@ -14,7 +14,7 @@ from experiments.klent import theory_measures as measures
 from lib.games import normal_form, trees
 from lib.games.normal_form import Profile
 from lib.io import fields
-from lib.stats import intervals, tables
+from lib.stats import claims, intervals, tables
 from lib.train import app, console, figures, report, signals
 
 POSITIVE = (
@@ -388,11 +388,9 @@ def _claims(rows: Sequence[tables.Row]) -> list[str]:
   for row in rows:
     if 'passed' in row:
       what = f'at least {row["least"]:g}' if 'least' in row else f'at most {row["most"]:g}'
-      where = f' ({row["game"]})' if 'game' in row else ''
-      lines.append(
-        f'- {"PASS" if row["passed"] else "FAIL"}: {row["method"]}{where}, '
-        f'{row["metric"].replace("_", " ")}: {row["mean"]:.3g} ({what})'
-      )
+      method = f'{row["method"]} ({row["game"]})' if 'game' in row else row['method']
+      shown = row | {'method': method, 'metric': row['metric'].replace('_', ' ')}
+      lines.append(claims.verdict(shown, what))
   return ['## Claims', '\n'.join(lines)]
 
 

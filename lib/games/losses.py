@@ -15,8 +15,7 @@ def cross_entropy(logits: chex.Array, target: chex.Array) -> chex.Array:
 
 def action_value_errors(q: chex.Array, action: chex.Array, target: chex.Array) -> chex.Array:
   """(Q(a) - G)² (B,), of values (B, A), the actions that were played (B,) and targets G (B,)."""
-  chosen = jnp.take_along_axis(q, action[:, None], axis=-1)[:, 0]
-  return (chosen - jax.lax.stop_gradient(target)) ** 2
+  return (of_action(q, action) - jax.lax.stop_gradient(target)) ** 2
 
 
 def greedy_negamax_target(
@@ -35,3 +34,8 @@ def greedy_negamax_target(
   """
   best = jnp.max(jnp.where(next_legal, next_q, -jnp.inf), axis=-1)
   return jax.lax.stop_gradient(reward - jnp.where(ended, 0.0, best))
+
+
+def of_action(x: chex.Array, action: chex.Array) -> chex.Array:
+  """The numbers (...) of actions (...) among those of all actions (..., A)."""
+  return jnp.take_along_axis(x, action[..., None], axis=-1)[..., 0]

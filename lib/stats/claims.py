@@ -61,15 +61,17 @@ def test(
   return rows
 
 
+def verdict(row: tables.Row, asked: str = '') -> str:
+  """A row that `passed` or not, and what was asked of it, as a line of a list in Markdown."""
+  told = f'- {"PASS" if row["passed"] else "FAIL"}: {row["method"]}, {row["metric"]}: '
+  return told + tables.estimate(row) + (f' ({asked})' if asked else '')
+
+
 def section(claims: Sequence[Claim], rows: Sequence[tables.Row]) -> list[str]:
   """Returns the claims and what became of them, as paragraphs of Markdown; none without claims."""
   if not claims:
     return []
-  lines = [
-    f'- {"PASS" if row["passed"] else "FAIL"}: {row["method"]}, {row["metric"]}: '
-    f'{tables.estimate(row)}' + (f' (asked: {row["least"]:g})' if row['least'] else '')
-    for row in rows
-  ]
+  lines = [verdict(row, f'asked: {row["least"]:g}' if row['least'] else '') for row in rows]
   tested = {(row['method'], row['metric']) for row in rows}
   for name, baseline, metric, _ in claims:
     if (f'{name} against {baseline}', f'gain in {metric}') not in tested:

@@ -24,10 +24,10 @@ METHODS = {
 }
 
 
-def make(config: ml_collections.ConfigDict, name: str, game: games.Game) -> learner.Method:
-  """Builds one of `config.methods` for a game."""
+def problem(config: ml_collections.ConfigDict, name: str, game: games.Game) -> learner.Problem:
+  """What one of `config.methods` is made of, for a game."""
   changed = fields.varied(config, name)
-  problem = learner.Problem(
+  return learner.Problem(
     env=game.env,
     shape=game.shape,
     observe=game.observe,
@@ -38,7 +38,11 @@ def make(config: ml_collections.ConfigDict, name: str, game: games.Game) -> lear
     optimizer=changed.optimizer,
     agent=changed.agent,
   )
-  return METHODS[fields.kind(config, name)](problem)
+
+
+def make(config: ml_collections.ConfigDict, name: str, game: games.Game) -> learner.Method:
+  """Builds one of `config.methods` for a game."""
+  return METHODS[fields.kind(config, name)](problem(config, name, game))
 
 
 def iterations(config: ml_collections.ConfigDict, method: learner.Method) -> int:

@@ -75,7 +75,7 @@ def make(problem: learner.Problem) -> learner.Method:
 
       def loss(outputs, batch):
         (q,) = outputs
-        error = optax.losses.huber_loss(learner.of_action(q, batch['action']), goal)
+        error = optax.losses.huber_loss(losses.of_action(q, batch['action']), goal)
         return jnp.mean(error), {}
 
       variables, opt_state, metrics = learner.descend(parts, loss, variables, opt_state, batch)

@@ -5,16 +5,30 @@ is drawn from it. Then the policy head is fitted to the improved policies, and t
 moves to their returns. Ota et al. (2026), arXiv:2602.10894.
 """
 
+from typing import Any
+
+import chex
 import jax
 import jax.numpy as jnp
 
 from experiments.klent.methods import learner
 from lib.games import losses, regularized
 
+HEADS = ('policy', 'q')
+
+
+def loss(outputs: tuple[chex.Array, ...], batch: Any) -> tuple[chex.Array, learner.Metrics]:
+  """Cross-entropy to the improved policies plus squared errors of the moves' values."""
+  logits, q = outputs
+  mean = lambda x: learner.masked_mean(x, batch['valid'])
+  policy_loss = mean(losses.cross_entropy(logits, batch['policy']))
+  value_loss = mean(losses.action_value_errors(q, batch['action'], batch['target']))
+  return policy_loss + value_loss, {'policy_loss': policy_loss, 'value_loss': value_loss}
+
 
 def make(problem: learner.Problem) -> learner.Method:
   """Builds the method; α = 0 and β = 0 are its ablations, and λ sets its targets."""
-  agent, parts = problem.agent, learner.make(problem, ('policy', 'q'))
+  agent, parts = problem.agent, learner.make(problem, HEADS)
 
   def improve(variables, states):
     """Returns log π', log π and Q (B, A)."""
@@ -52,13 +66,6 @@ def make(problem: learner.Problem) -> learner.Method:
       'target': target,
       'valid': valid,
     })  # fmt: skip
-
-    def loss(outputs, batch):
-      logits, q = outputs
-      mean = lambda x: learner.masked_mean(x, batch['valid'])
-      policy_loss = mean(losses.cross_entropy(logits, batch['policy']))
-      value_loss = mean(losses.action_value_errors(q, batch['action'], batch['target']))
-      return policy_loss + value_loss, {'policy_loss': policy_loss, 'value_loss': value_loss}
 
     state, metrics = learner.fit(parts, loss, state, samples, fit_key, problem.optimizer)
     metrics |= learner.policy_metrics(info['policy'], window)

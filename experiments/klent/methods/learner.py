@@ -187,11 +187,6 @@ def returns_of(
   return find(window.reward, values, window.ended, lambda_, last)
 
 
-def of_action(x: chex.Array, action: chex.Array) -> chex.Array:
-  """The numbers (...) of actions (...) among those of all actions (..., A)."""
-  return jnp.take_along_axis(x, action[..., None], axis=-1)[..., 0]
-
-
 def flat(tree: Any) -> Any:
   """Joins the leading axes (T, B) of arrays."""
   return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.klent.methods import learner
-from lib.games import regularized, returns
+from lib.games import losses, regularized, returns
 from lib.rl import policy_gradients
 
 
@@ -36,7 +36,7 @@ def make(problem: learner.Problem) -> learner.Method:
       'observation': problem.observe(window.observation),
       'legal': window.legal,
       'action': window.action,
-      'log_prob': learner.of_action(log_policy, window.action),
+      'log_prob': losses.of_action(log_policy, window.action),
       'advantage': (advantage - advantage.mean()) / (advantage.std() + 1e-8),
       'target': advantage + value,
     })  # fmt: skip
@@ -44,7 +44,7 @@ def make(problem: learner.Problem) -> learner.Method:
     def loss(outputs, batch):
       logits, value = outputs
       log_policy = regularized.log_softmax(logits, batch['legal'])
-      log_prob = learner.of_action(log_policy, batch['action'])
+      log_prob = losses.of_action(log_policy, batch['action'])
       surrogate = policy_gradients.clipped_surrogate(
         log_prob, batch['log_prob'], batch['advantage'], agent.clip
       )

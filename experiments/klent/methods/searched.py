@@ -24,17 +24,16 @@ def make(problem: learner.Problem, look: Look) -> learner.Method:
   def evaluate(variables, states):
     return parts.network.apply(variables, problem.observe(states.observation))
 
-  def policy_of(variables):
-    def policy(key, states):
-      prior = lambda variables, key, states: evaluate(variables, states)
-      found = look(prior, variables, key, states, agent.simulations)
-      return found.action, jnp.where(states.legal_action_mask, found.action_weights, 0.0)
-
-    return policy
+  prior = lambda variables, key, states: evaluate(variables, states)
 
   def update(state, key):
     play_key, fit_key = jax.random.split(key)
-    games, window = learner.play(problem, state, policy_of(state.variables), play_key)
+
+    def policy(key, states):
+      found = look(prior, state.variables, key, states, agent.simulations)
+      return found.action, jnp.where(states.legal_action_mask, found.action_weights, 0.0)
+
+    games, window = learner.play(problem, state, policy, play_key)
     target, valid = learner.returns_of(window, jnp.zeros_like(window.reward), 1.0)
     samples = learner.flat({
       'observation': problem.observe(window.observation),
