@@ -1,7 +1,6 @@
 """A game of a trained agent as a picture that moves; pgx draws it."""
 
 import jax
-import pgx
 
 from experiments.klent import evaluate, games, players, tournament
 from lib.train import app
@@ -21,6 +20,8 @@ def record(run: app.Run, game: games.Game, name: str, opponent: str) -> str:
   states = play(game, sides, variables, jax.random.key(run.config.eval.seed))
   path = run.workdir / 'figures' / FILE
   path.parent.mkdir(parents=True, exist_ok=True)
+  import pgx  # here, as in `games`
+
   pgx.save_svg_animation(states, path, frame_duration_seconds=_SECONDS)
   reward = float(states[-1].rewards[int(states[0].current_player)])
   result = 'wins' if reward > 0 else 'loses' if reward < 0 else 'draws'

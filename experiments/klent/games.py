@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import pgx
 
 # Longest game in moves that an evaluation waits for: a little beyond pgx's own limits.
 MAX_MOVES = {
@@ -45,6 +44,8 @@ def make(name: str, binary: bool = False) -> Game:
     name: of the game.
     binary: whether counters become one where they are not zero, as in the authors' packing.
   """
+  import pgx  # here, for its import starts the devices, whose number a run still sets
+
   env = pgx.make(name)  # type: ignore[arg-type]
   dtype = jax.eval_shape(env.init, jax.random.key(0)).observation.dtype
   observe = (lambda x: x != 0) if binary and not jnp.issubdtype(dtype, jnp.bool_) else (lambda x: x)
