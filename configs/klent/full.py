@@ -2,7 +2,8 @@
 
   python -m experiments.klent.main --config=configs/klent/full.py:go_9x9
 
-An accelerator is needed; not run.
+An accelerator is needed; not run. The paper's opponent is pgx's own network: README.md says how to
+convert it for `config.eval.pgx_model`.
 """
 
 import ml_collections
@@ -37,6 +38,9 @@ def get_config(game: str = 'othello') -> ml_collections.ConfigDict:
     },
   }
   config.methods = ('klent', 'gumbel_alphazero_32')
+  config.agent.alpha = 0.03
+  config.agent.beta = 0.1
+  config.agent.bootstrap = False
   config.play.games = 1024
   config.play.moves = 2048
   config.play.carry = False

@@ -7,7 +7,7 @@ import ml_collections
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """KLENT with the paper's α, β and λ, as a base for the others."""
+  """KLENT with the α and β of `tune.py`, as a base for the others."""
   config = ml_collections.ConfigDict()
   config.game = 'connect_four'
   config.seed = 0
@@ -15,7 +15,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.cpu_devices = 1
   config.eval_only = False
   config.methods = ('klent',)
-  config.evaluations = 8_000_000  # steps of the simulator, those of searches included, a seed
+  config.evaluations = 4_000_000  # steps of the simulator, those of searches included, a seed
   config.scores = 4  # examinations along the way
   config.chunks_per_score = (
     5  # compiled calls between two of them, after each of which all is saved
@@ -48,11 +48,15 @@ def get_config() -> ml_collections.ConfigDict:
   config.optimizer.batch_size = 1024
 
   config.agent = ml_collections.ConfigDict()
-  config.agent.alpha = 0.03  # klent: entropy
-  config.agent.beta = 0.1  # divergence
-  config.agent.lambda_ = 0.8824969  # exp(-1/8)
-  config.agent.bootstrap = False  # targets of unfinished games; without them they are dropped
+  # The paper has α = 0.03 and β = 0.1, for iterations 64 times as long.
+  config.agent.alpha = 0.2  # klent: entropy
+  config.agent.beta = 0.3  # divergence
+  config.agent.lambda_ = 0.8824969  # exp(-1/8), the paper's
+  # Unfinished games have targets by the value where they stand, in klent and in what is called
+  # alphazero; else their moves are dropped, which are the early ones where games go on.
+  config.agent.bootstrap = True
   config.agent.simulations = 16  # of a move, for what is called alphazero
+  config.agent.rescale_values = True  # gumbel_alphazero: between the worst and the best move
   config.agent.dirichlet_fraction = 0.25  # alphazero, regularized_alphazero
   config.agent.dirichlet_alpha = 0.3
   config.agent.search_weight = 1.25  # c of regularized_alphazero
@@ -75,6 +79,8 @@ def get_config() -> ml_collections.ConfigDict:
     'mctx_32': 1024,
     'mcts_32': 1024,
   }  # and games of each seed
+  # Path of pgx's own network, converted; the player's name is pgx. None: there is no such player.
+  config.eval.pgx_model = ml_collections.config_dict.placeholder(str)
   config.eval.simulations = 0  # of a search by the agent; 0: it plays its best preference
 
   config.tournament = ml_collections.ConfigDict()

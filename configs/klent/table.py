@@ -2,46 +2,51 @@
 
   python -m experiments.klent.main --config=configs/klent/table.py:connect_four
 
-Likewise othello, hex, animal_shogi. None has been run to the end yet.
+Likewise othello, hex, animal_shogi. What each method's settings are was tried on connect four by
+`tune.py`, as often for one as for the other, and is kept for the other games.
 """
 
 import ml_collections
 
-from configs.klent import quick
+from configs.klent import quick, tune
 
-BUDGETS = {  # simulator steps of a seed, those of searches included
-  'connect_four': 2_000_000,
-  'othello': 2_000_000,
-  'hex': 1_000_000,
-  'animal_shogi': 1_000_000,
+BEST = {  # of `tune.TRIES`; the first settings where a method is not named
+  'klent': 'slow_02',
 }
-# Windows as long as a search's cost allows, and as many games as fill its batches.
-SEARCHED = {'play': {'games': 128, 'moves': 32}, 'optimizer': {'batch_size': 256}}
+# Simulator steps of a seed, those of searches included; seeds; games of a pair and seed; players
+# that do not learn, as strong as the simulator's speed allows; the first has Elo 0.
+GAMES = {
+  'connect_four': (2_000_000, 5, 64, ('mcts_32', 'random', 'one_ply', 'mcts_128')),
+  'othello': (2_000_000, 3, 32, ('mcts_8', 'random', 'one_ply', 'mcts_32')),
+  'hex': (1_000_000, 3, 32, ('mcts_8', 'random', 'one_ply', 'mcts_32')),
+  'animal_shogi': (1_000_000, 3, 32, ('mcts_8', 'random', 'one_ply')),
+}
+# Transitions that DQN keeps: what fits into memory, for positions differ in size.
+REPLAY = {'connect_four': 50_000, 'othello': 50_000, 'hex': 50_000, 'animal_shogi': 20_000}
+ABLATIONS = {
+  'no_kl': {'agent': {'beta': 0.0}},
+  'no_entropy': {'agent': {'alpha': 0.0}},
+  'one_step': {'agent': {'lambda_': 0.0}},
+  'monte_carlo': {'agent': {'lambda_': 1.0}},
+}
+BASELINES = ('ppo', 'dqn', 'gumbel', 'puct', 'grill')
 
 
 def get_config(game: str = 'connect_four') -> ml_collections.ConfigDict:
-  """KLENT, its ablations and the baselines on a game of BUDGETS."""
-  if game not in BUDGETS:
-    raise ValueError(f'no table of {game!r}: {", ".join(BUDGETS)}')
+  """KLENT, its ablations and the baselines on a game of GAMES."""
+  if game not in GAMES:
+    raise ValueError(f'no table of {game!r}: {", ".join(GAMES)}')
   config = quick.get_config()
   config.game = game
-  config.evaluations = BUDGETS[game]
+  config.evaluations, config.num_seeds, config.tournament.games, known = GAMES[game]
+  config.tournament.known = known
+  config.eval.opponents = {'random': 128, known[0]: 32}
   config.at_least = ()
-  config.agent.replay = 10_000 if game == 'animal_shogi' else 50_000  # its positions are large
-  config.methods = (
-    'klent', 'no_kl', 'no_entropy', 'one_step', 'monte_carlo',
-    'ppo', 'dqn', 'gumbel', 'puct', 'grill',
-  )  # fmt: skip
-  config.variants = {
-    'no_kl': {'method': 'klent', 'agent': {'beta': 0.0}},
-    'no_entropy': {'method': 'klent', 'agent': {'alpha': 0.0}},
-    'one_step': {'method': 'klent', 'agent': {'lambda_': 0.0}},
-    'monte_carlo': {'method': 'klent', 'agent': {'lambda_': 1.0}},
-    'gumbel': {'method': 'gumbel_alphazero', **SEARCHED},
-    'puct': {'method': 'alphazero', **SEARCHED},
-    'grill': {'method': 'regularized_alphazero', **SEARCHED},
-  }
+  config.agent.replay = REPLAY[game]
+  chosen = {method: tune.tried(method, BEST.get(method)) for method in ('klent', *BASELINES)}
+  ablations = {name: tune.merged(chosen['klent'], new) for name, new in ABLATIONS.items()}
+  config.variants = chosen | ablations
+  ablated = ABLATIONS if game == 'connect_four' else ('no_kl', 'no_entropy')
+  config.methods = ('klent', *ablated, *BASELINES)
   config.claims = tuple(('klent', other, 'elo', 0.0) for other in config.methods[1:])
-  config.eval.opponents = {'random': 256, 'mcts_32': 64}
-  config.tournament.games = 64
   return config

@@ -29,7 +29,8 @@ def draw(
   if table:
     pictures['elo.png'] = (
       elo_curves(run, names, table, evaluations),
-      'Elo while learning, by games against the known players, over simulator steps and over '
+      'Elo while learning, by games against the known players that begin without random moves, '
+      'over simulator steps and over '
       'seconds of play and learning of all seeds together; bands are 95 % intervals over seeds.',
     )
   logged = {name: records.training(run, name) for name in names}

@@ -35,6 +35,9 @@ def check(config: ml_collections.ConfigDict) -> None:
   fields.check_variants(config.variants, lambda name: _check_values(fields.varied(config, name)))
   _check_matches(config)
   claims.check(config.claims, known, report.better(config))
+  for name, metric, _ in config.at_least:
+    fields.check_choice('at_least', name, known)
+    fields.check_choice('at_least', metric, [*report.better(config)])
 
 
 def _check_values(config) -> None:
@@ -53,7 +56,9 @@ def _check_values(config) -> None:
 
 
 def _check_matches(config) -> None:
-  for name, count in config.eval.opponents.items():
+  opponents = config.eval.opponents
+  fields.require('eval.opponents', opponents, len(opponents) > 0, 'one player at least')
+  for name, count in opponents.items():
     _check_player('eval.opponents', name)
     fields.require(f'eval.opponents.{name}', count, count > 0 and count % 2 == 0, 'even, above 0')
   for name in config.tournament.known:
@@ -62,6 +67,11 @@ def _check_matches(config) -> None:
   fields.require('tournament.games', count, count % 2 == 0, 'even')
   if count:
     fields.require('tournament.known', known, len(known) > 0, 'one player at least, of Elo 0')
+    both = set(known) & set(opponents)
+    fields.require('tournament.known', known, bool(both), 'one of eval.opponents at least')
+  model, wanted = config.eval.pgx_model, players.PGX in (*opponents, *known)
+  condition = f'the path of a network where {players.PGX!r} is a player, and nothing elsewhere'
+  fields.require('eval.pgx_model', model, bool(model) == wanted, condition)
 
 
 def _check_player(field: str, name: str) -> None:

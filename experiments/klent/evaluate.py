@@ -17,7 +17,6 @@ from lib.games import selfplay
 from lib.train import signals
 
 Scores = dict[str, np.ndarray]
-NOBODY = ()  # the variables of who has none
 RESULTS = ('wins', 'draws', 'losses')
 
 
@@ -56,7 +55,7 @@ class Examiner:
   """Plays the agents of one method, while they learn, against `config.eval.opponents`."""
 
   def __init__(self, config: ml_collections.ConfigDict, game: games.Game, name: str):
-    self._config = config
+    self._config, self._game = config, game
     own = agents(config, game, name)
     self._matches = {
       opponent: matches(config, game, own, players.known(game, opponent), count, 0)
@@ -68,11 +67,12 @@ class Examiner:
     key = jax.random.fold_in(jax.random.key(self._config.eval.seed), step)
     found = {}
     for number, (opponent, play) in enumerate(self._matches.items()):
+      theirs = players.variables(self._game, opponent)
       counts = []
       for seed in range(self._config.num_seeds):
         own = jax.tree.map(lambda x, seed=seed: x[seed], variables)
         draw = jax.random.fold_in(jax.random.fold_in(key, number), seed)
-        counts.append(np.asarray(play(own, NOBODY, draw)))
+        counts.append(np.asarray(play(own, theirs, draw)))
         signals.check()
       for kind, numbers in zip(RESULTS, np.stack(counts, -1), strict=True):
         found[f'{kind}_{opponent}'] = numbers.astype(float)

@@ -16,7 +16,8 @@ def record(run: app.Run, game: games.Game, name: str, opponent: str) -> str:
     A caption.
   """
   sides = (evaluate.agents(run.config, game, name), players.known(game, opponent))
-  variables = tournament.of_seed(tournament.variables(run, name), 0), evaluate.NOBODY
+  own = tournament.of_seed(tournament.variables(run, name), 0)
+  variables = own, players.variables(game, opponent)
   states = play(game, sides, variables, jax.random.key(run.config.eval.seed))
   path = run.workdir / 'figures' / FILE
   path.parent.mkdir(parents=True, exist_ok=True)

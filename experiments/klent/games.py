@@ -7,6 +7,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from experiments.klent import pgx_models
+
 # Longest game in moves that an evaluation waits for: a little beyond pgx's own limits.
 MAX_MOVES = {
   'tic_tac_toe': 9,
@@ -28,6 +30,7 @@ class Game(NamedTuple):
     observe: `observe(observation (B, *shape)) -> (B, *shape)`, as the network sees it.
     num_actions: A.
     max_moves: after which an evaluation counts a draw.
+    model: pgx's own network of the game, which may be an opponent; None where none is given.
   """
 
   env: Any
@@ -35,6 +38,7 @@ class Game(NamedTuple):
   observe: Callable[[chex.Array], chex.Array]
   num_actions: int
   max_moves: int
+  model: pgx_models.Model | None = None
 
 
 def make(name: str, binary: bool = False) -> Game:

@@ -1,6 +1,7 @@
 """Who plays an evaluation: trained agents, and players of known strength that learn nothing.
 
-A player is `act(variables, key, states) -> actions (B,)`; the latter ignore the variables.
+A player is `act(variables, key, states) -> actions (B,)`; the latter have no variables, but for
+pgx's own network.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from experiments.klent.methods import learner
 from lib.games import search, selfplay
 
 Player = Callable[[Any, chex.PRNGKey, selfplay.State], chex.Array]
+NOBODY = ()  # the variables of who has none
+PGX = 'pgx'
 _SCALES = {'mcts': None, 'mctx': mctx.qtransform_by_parent_and_siblings}
 
 
@@ -41,6 +44,7 @@ def known(game: games.Game, name: str) -> Player:
   'random' moves uniformly. 'one_ply' wins where one move wins, and moves uniformly elsewhere.
   'mcts_N' searches with N random games a move, and no network. 'mctx_N' does so with values scaled
   between the worst and the best of siblings, as mctx does by default, and is far weaker.
+  'pgx' draws moves from the policy of pgx's own network, and takes what `variables` gives.
 
   Raises:
     ValueError: if there is no such player.
@@ -49,12 +53,25 @@ def known(game: games.Game, name: str) -> Player:
     return lambda variables, key, states: selfplay.random_actions(key, states)
   if name == 'one_ply':
     return lambda variables, key, states: _one_ply(game, key, states)
+  if name == PGX:
+    return lambda variables, key, states: _sampled(game, variables, key, states)
   kind, _, number = name.partition('_')
   if kind in _SCALES and number.isdecimal() and int(number) > 0:
     return lambda variables, key, states: (
       search.monte_carlo(game.env, key, states, int(number), game.max_moves, _SCALES[kind]).action
     )
-  raise ValueError(f'no player {name!r}: random, one_ply, mcts_N or mctx_N')
+  raise ValueError(f'no player {name!r}: random, one_ply, mcts_N, mctx_N or {PGX}')
+
+
+def variables(game: games.Game, name: str) -> Any:
+  """The variables of a player that is known by its name."""
+  return game.model.variables if name == PGX and game.model else NOBODY
+
+
+def _sampled(game: games.Game, variables: Any, key: chex.PRNGKey, states: selfplay.State):
+  assert game.model is not None, 'the game has no network'
+  logits, _ = game.model.apply(variables, states.observation)
+  return jax.random.categorical(key, jnp.where(states.legal_action_mask, logits, -jnp.inf))
 
 
 def _one_ply(game: games.Game, key: chex.PRNGKey, states: selfplay.State) -> chex.Array:

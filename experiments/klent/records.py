@@ -9,15 +9,16 @@ Values = dict[str, np.ndarray]  # by metric, one number a seed (S,)
 
 
 def against(run: app.Run, name: str) -> dict[int, Values]:
-  """Wins, draws and losses (S, 3) of each examination, by iteration and opponent."""
+  """Wins, draws and losses (S, 3) by iteration and opponent, where all opponents were met."""
   counts = metrics.series(run.workdir / name / 'metrics.jsonl', 'eval')
-  steps = sorted({step for by_step in counts.values() for step in by_step})
+  opponents = run.config.eval.opponents
+  met = [set(counts.get(f'{evaluate.RESULTS[0]}_{o}', ())) for o in opponents]
   return {
     step: {
       o: np.stack([counts[f'{kind}_{o}'][step] for kind in evaluate.RESULTS], axis=-1)
-      for o in run.config.eval.opponents
+      for o in opponents
     }
-    for step in steps
+    for step in sorted(set.intersection(*met))
   }
 
 

@@ -1,5 +1,7 @@
 """What a run shows: the table, the claims, the curves, and a game."""
 
+from collections.abc import Sequence
+
 import ml_collections
 import numpy as np
 
@@ -61,7 +63,7 @@ def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> Non
     + '; scores count a draw half. Means with 95 % intervals over seeds.',
     tables.table(rows),
     *claims.section(config.claims, tested),
-    *_bounds_section(reached),
+    *_bounds_section(config.at_least, reached),
   ]
   if table:
     sections += ['## Tournament', *_tournament_section(run, table)]
@@ -76,10 +78,14 @@ def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> Non
   report.write_report(run, f'KLENT on {config.game}', sections)
 
 
-def _bounds_section(rows: list[tables.Row]) -> list[str]:
-  if not rows:
+def _bounds_section(asked: Sequence[tuple], rows: list[tables.Row]) -> list[str]:
+  if not asked:
     return []
   lines = [claims.verdict(row, f'at least {row["least"]:g}') for row in rows]
+  tested = {(row['method'], row['metric']) for row in rows}
+  for name, metric, _ in asked:
+    if (name, f'{metric}, bound') not in tested:
+      lines.append(f'- not tested: {name}, {metric}')
   return ['## Bounds on means over seeds', '\n'.join(lines)]
 
 

@@ -52,7 +52,10 @@ def play(run: app.Run, game: games.Game) -> Table:
         own = jax.random.fold_in(key, i * len(names) + j)
         found = []
         for seed in seeds:
-          sides = [of_seed(learnt.get(name), seed) for name in (first, second)]
+          sides = [
+            of_seed(learnt[name], seed) if name in learnt else players.variables(game, name)
+            for name in (first, second)
+          ]
           found.append(np.asarray(meet(*sides, jax.random.fold_in(own, seed))))
           signals.check()
         done[pair] = np.stack(found).astype(np.float64)
@@ -85,8 +88,8 @@ def variables(run: app.Run, name: str) -> Any:
 
 
 def of_seed(variables: Any, seed: int) -> Any:
-  """One seed's; nobody's where there are none."""
-  return evaluate.NOBODY if variables is None else jax.tree.map(lambda x: x[seed], variables)
+  """One seed's."""
+  return jax.tree.map(lambda x: x[seed], variables)
 
 
 def elo_of(table: Table, against: dict[str, np.ndarray], anchor: str) -> np.ndarray:

@@ -7,7 +7,17 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from experiments.klent import checks, evaluate, games, methods, records, report, theory, tournament
+from experiments.klent import (
+  checks,
+  evaluate,
+  games,
+  methods,
+  pgx_models,
+  records,
+  report,
+  theory,
+  tournament,
+)
 from lib.train import app, checkpoint, console, devices, loop, metrics
 
 
@@ -17,10 +27,20 @@ def prepare(config: ml_collections.ConfigDict) -> games.Game | None:
     theory.check(config)
     return None
   checks.check(config)
-  game = games.make(config.game, config.binary_observations)
+  game = with_model(games.make(config.game, config.binary_observations), config.eval.pgx_model)
   for name in config.methods:
     methods.make(config, name, game)
   return game
+
+
+def with_model(game: games.Game, path: str | None) -> games.Game:
+  """The game with pgx's network, if a path is given; a ValueError says what is wrong with it."""
+  if not path:
+    return game
+  try:
+    return game._replace(model=pgx_models.of_game(path, game.shape, game.num_actions))
+  except (ValueError, OSError) as error:
+    raise ValueError(f'config.eval.pgx_model: {error}') from error
 
 
 def train(run: app.Run, game: games.Game | None) -> None:

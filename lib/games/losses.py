@@ -8,7 +8,7 @@ import jax.numpy as jnp
 def cross_entropy(logits: chex.Array, target: chex.Array) -> chex.Array:
   """-Σ_a p(a) log softmax(ℓ)(a) (B,), of logits (B, A) and targets p (B, A).
 
-  Logits of illegal actions count where they are finite: a target of zero lets them sink.
+  All logits are finite. Those of illegal actions count: a target of zero lets them sink.
   """
   return -jnp.sum(jax.lax.stop_gradient(target) * jax.nn.log_softmax(logits), axis=-1)
 

@@ -2,11 +2,12 @@
 
 States carry a leading axis of B games; `env` is as in `lib.games.selfplay`, its players move in
 turn, and a finished game that is stepped stays as it is and pays nothing. A search of n simulations
-steps the simulator n times for each move, beside the move itself. Illegal actions are never played
-and have no weight.
+steps the simulator n times for each move, beside the move itself and the random games of
+`monte_carlo`. Illegal actions are never played and have no weight.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ def gumbel_alphazero(
   num_simulations: int,
   max_considered: int = 16,
   gumbel_scale: chex.Numeric = 1.0,
+  rescale_values: bool = True,
 ) -> mctx.PolicyOutput:
   """Sequential halving over Gumbel-top-k actions. Danihelka et al. (2022), ICLR.
 
@@ -43,6 +45,8 @@ def gumbel_alphazero(
     num_simulations: > 0.
     max_considered: how many actions of the root are looked at, > 0.
     gumbel_scale: 0 plays the best action without chance.
+    rescale_values: whether σ sees values between the worst and the best of siblings, as mctx does
+      by default, or as they are.
 
   Returns:
     mctx's output: `action` (B,) to play, `action_weights` (B, A) the policy's target, which is
@@ -63,6 +67,9 @@ def gumbel_alphazero(
     invalid_actions=~states.legal_action_mask,
     max_num_considered_actions=max_considered,
     gumbel_scale=gumbel_scale,
+    qtransform=functools.partial(
+      mctx.qtransform_completed_by_mix_value, rescale_values=rescale_values
+    ),
   )
 
 

@@ -58,7 +58,8 @@ def check_methods(
   """Checks `config.methods` and the methods and sections of `config.variants`.
 
   Args:
-    config: `methods` are names; `variants` are records of a `method` and of what it changes.
+    config: `methods` are names; `variants` are records of a `method` and of what it changes. A
+      variant has another name than the methods, or that of its own, whose place it takes.
     methods: what there is.
     may_vary: the sections that a variant may change; anything by default.
 
@@ -70,14 +71,14 @@ def check_methods(
   """
   if not config.methods:
     raise ValueError('config.methods is empty: there is nothing to train.')
-  known = [*methods, *config.variants]
+  known = [*dict.fromkeys((*methods, *config.variants))]
   for name in config.methods:
     check_choice('methods', name, known)
   require('methods', config.methods, len({*config.methods}) == len(config.methods), 'each once')
   for name, changes in config.variants.items():
-    if name in methods:
-      raise ValueError(f'config.variants.{name} has the name of a method.')
     check_choice(f'variants.{name}.method', changes.get('method'), methods)
+    if name in methods and changes.method != name:
+      raise ValueError(f'config.variants.{name} has the name of another method.')
     if may_vary is not None and (beyond := set(changes) - {'method', *may_vary}):
       raise ValueError(f'config.variants.{name}: {min(beyond)} is the same for all methods.')
   return known

@@ -15,6 +15,8 @@ from lib.rl import replay
 def make(problem: learner.Problem) -> learner.Method:
   """Builds the method."""
   agent, play = problem.agent, problem.play
+  if play.moves < 2:
+    raise ValueError(f'config.play.moves must be 2 or more for dqn, got {play.moves}.')
   parts = learner.make(problem, ('q',))
   moves = play.games * play.moves
 

@@ -11,4 +11,7 @@ from lib.games import search
 
 def make(problem: learner.Problem) -> learner.Method:
   """Builds the method."""
-  return searched.make(problem, functools.partial(search.gumbel_alphazero, problem.env))
+  look = functools.partial(
+    search.gumbel_alphazero, problem.env, rescale_values=problem.agent.rescale_values
+  )
+  return searched.make(problem, look)

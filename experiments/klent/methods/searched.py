@@ -1,7 +1,7 @@
 """What the AlphaZero family shares: a search chooses the moves, and the network is fitted to it.
 
-The policy is fitted to what the search recommends, the value to the games' results. The search's
-steps of the simulator count.
+The policy is fitted to what the search recommends, the value to the games' results, or to its
+own estimate where the window ends before the game. The search's steps of the simulator count.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Look = Callable[..., mctx.PolicyOutput]
 
 
 def make(problem: learner.Problem, look: Look) -> learner.Method:
-  """Builds a method; moves without a result in their window have no target of value."""
+  """Builds a method; without `agent.bootstrap`, moves of unfinished games teach no value."""
   agent, parts = problem.agent, learner.make(problem, ('policy', 'value'))
 
   def evaluate(variables, states):
@@ -34,7 +34,8 @@ def make(problem: learner.Problem, look: Look) -> learner.Method:
       return found.action, jnp.where(states.legal_action_mask, found.action_weights, 0.0)
 
     games, window = learner.play(problem, state, policy, play_key)
-    target, valid = learner.returns_of(window, jnp.zeros_like(window.reward), 1.0)
+    last = evaluate(state.variables, games)[1] if agent.bootstrap else None
+    target, valid = learner.returns_of(window, jnp.zeros_like(window.reward), 1.0, last)
     samples = learner.flat({
       'observation': problem.observe(window.observation),
       'policy': window.info,

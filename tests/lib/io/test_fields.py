@@ -38,11 +38,18 @@ class FieldsTest(parameterized.TestCase):
 
     fine = config(('a', 'b'), b={'method': 'a', 'agent': {'x': 1}})
     self.assertEqual(fields.check_methods(fine, ['a'], ['agent']), ['a', 'b'])
+    own = config(('a',), a={'method': 'a', 'agent': {'x': 1}})
+    self.assertEqual(fields.check_methods(own, ['a']), ['a'])
+    with self.assertRaisesRegex(ValueError, 'config.variants.a has the name of another method'):
+      fields.check_methods(config(('a',), a={'method': 'b'}), ['a', 'b'])
     for bad, pattern in (
       (config(()), 'config.methods is empty'),
       (config(('a', 'a')), 'config.methods must be each once'),
       (config(('c',)), "config.methods must be one of a, got 'c'"),
-      (config(('a',), a={'method': 'a'}), 'config.variants.a has the name of a method'),
+      (
+        config(('a',), b={'method': 'a'}, d={'method': 'b'}),
+        'variants.d.method must be one of a, got',
+      ),
       (config(('a',), b={'method': 'c'}), "config.variants.b.method must be one of a, got 'c'"),
       (config(('a',), b={}), 'config.variants.b.method must be one of a, got None'),
       (config(('a',), b={'method': 'a', 'seed': 1}), 'variants.b: seed is the same for all'),
