@@ -19,7 +19,7 @@ GAMES = {
   'connect_four': (2_000_000, 5, 64, ('mcts_32', 'random', 'one_ply', 'mcts_128')),
   'othello': (2_000_000, 3, 32, ('mcts_8', 'random', 'one_ply', 'mcts_32')),
   'hex': (1_000_000, 3, 32, ('mcts_8', 'random', 'one_ply', 'mcts_32')),
-  'animal_shogi': (1_000_000, 3, 32, ('mcts_8', 'random', 'one_ply')),
+  'animal_shogi': (500_000, 3, 32, ('mcts_8', 'random', 'one_ply')),
 }
 # Transitions that DQN keeps: what fits into memory, for positions differ in size.
 REPLAY = {'connect_four': 50_000, 'othello': 50_000, 'hex': 50_000, 'animal_shogi': 20_000}
