@@ -10,8 +10,13 @@ import ml_collections
 
 from configs.klent import quick, tune
 
-BEST = {  # of `tune.TRIES`; the first settings where a method is not named
+BEST = {  # of `tune.TRIES`
   'klent': 'slow_02',
+  'ppo': 'bonus_03',
+  'dqn': 'more_explores',
+  'gumbel': 'raw_values',
+  'puct': 'small_batches',
+  'grill': 'simulations_8',
 }
 # Simulator steps of a seed, those of searches included; seeds; games of a pair and seed; players
 # that do not learn, as strong as the simulator's speed allows; the first has Elo 0.
@@ -43,7 +48,7 @@ def get_config(game: str = 'connect_four') -> ml_collections.ConfigDict:
   config.eval.opponents = {'random': 128, known[0]: 32}
   config.at_least = ()
   config.agent.replay = REPLAY[game]
-  chosen = {method: tune.tried(method, BEST.get(method)) for method in ('klent', *BASELINES)}
+  chosen = {method: tune.tried(method, BEST[method]) for method in ('klent', *BASELINES)}
   ablations = {name: tune.merged(chosen['klent'], new) for name, new in ABLATIONS.items()}
   config.variants = chosen | ablations
   ablated = ABLATIONS if game == 'connect_four' else ('no_kl', 'no_entropy')

@@ -43,11 +43,12 @@ def draw(
     for metric in TRAINED
   }
   training = {metric: by_name for metric, by_name in training.items() if by_name}
-  pictures['training.png'] = (
-    charts.learning_curves(training, x_label='million simulator steps'),
-    'While training, means over each chunk of iterations: entropy of the policies that play, '
-    'divergence and gain in value of an improvement, losses, share of moves with a target.',
-  )
+  if training:  # DQN alone has none of it
+    pictures['training.png'] = (
+      charts.learning_curves(training, x_label='million simulator steps'),
+      'While training, means over each chunk of iterations: entropy of the policies that play, '
+      'divergence and gain in value of an improvement, losses, share of moves with a target.',
+    )
   return pictures
 
 

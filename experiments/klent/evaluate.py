@@ -5,6 +5,7 @@ each side begins half.
 """
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from lib.train import signals
 
 Scores = dict[str, np.ndarray]
 RESULTS = ('wins', 'draws', 'losses')
+_PROGRAMS: dict[bytes, Callable] = {}  # compiled matches by their text: most methods play alike
 
 
 def agents(config: ml_collections.ConfigDict, game: games.Game, name: str) -> players.Player:
@@ -48,7 +50,21 @@ def matches(
     )
     return jax.numpy.stack([found.wins, found.draws, found.losses])
 
-  return play
+  program: list[Callable] = []
+
+  def play_compiled(*args):
+    if not program:
+      program.append(_compiled(play.lower(*args)))
+    return program[0](*args)
+
+  return play_compiled
+
+
+def _compiled(lowered: Any) -> Callable:
+  text = hashlib.sha256(lowered.as_text().encode()).digest()
+  if text not in _PROGRAMS:
+    _PROGRAMS[text] = lowered.compile()
+  return _PROGRAMS[text]
 
 
 class Examiner:
