@@ -1,0 +1,1 @@
+"""Discrete exterior calculus on meshes: operators, Hodge stars, decomposition, spectra."""
