@@ -43,6 +43,8 @@ def draw(
     for metric in TRAINED
   }
   training = {metric: by_name for metric, by_name in training.items() if by_name}
+  if all((x == 1).all() for found in training.get('kept', {}).values() for x in found.values()):
+    training.pop('kept', None)
   if training:  # DQN alone has none of it
     pictures['training.png'] = (
       charts.learning_curves(training, x_label='million simulator steps'),
@@ -73,7 +75,7 @@ def elo_curves(run, names, table, evaluations) -> figure.Figure:
       axis.axhline(height, color='0.7', linewidth=0.8, zorder=0)
       axis.annotate(name.replace('_', '-'), (1, height), xycoords=('axes fraction', 'data'),
                     ha='right', va='bottom', color='0.5', fontsize='small')  # fmt: skip
-    axis.set(xlabel=label, ylabel=f'Elo above {anchor}')
+    axis.set(xlabel=label, ylabel=f'Elo above {anchor.replace("_", "-")}')
   handles = axes[0].get_legend_handles_labels()
   drawing.legend(*handles, loc='outside lower center', ncols=min(4, len(names)), frameon=False)
   return drawing
