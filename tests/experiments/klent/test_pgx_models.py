@@ -235,6 +235,7 @@ class PgxModelsTest(chex.TestCase):
   def config(self, game, path):
     config = quick.get_config()
     config.game = game
+    config.at_least = ()
     config.eval.opponents = {'pgx': 4}
     config.eval.pgx_model = str(path)
     return config

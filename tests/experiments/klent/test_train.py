@@ -11,9 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.klent import evaluate, play, players, records, tournament, train
-from experiments.klent import games as games_lib
-from lib.games import selfplay
+from experiments.klent import evaluate, play, records, tournament, train
 from lib.train import app
 
 CONFIG = """
@@ -130,19 +128,6 @@ class TrainTest(chex.TestCase):
     ):
       with self.assertRaisesRegex(ValueError, pattern):
         play.load(*arguments)
-
-
-class PlayersTest(chex.TestCase):
-  def test_one_ply_wins_where_it_can(self):
-    game = games_lib.make('connect_four')
-    states = selfplay.first_states(game.env, jax.random.key(0), 16)
-    # The first player has three in column a, the second three in column b.
-    for action in (0, 1, 0, 1, 0, 1):
-      states = jax.vmap(game.env.step)(states, np.full(16, action))
-    act = players.known(game, 'one_ply')
-    np.testing.assert_array_equal(act((), jax.random.key(1), states), 0)
-    after = jax.vmap(game.env.step)(states, np.full(16, 6))
-    np.testing.assert_array_equal(act((), jax.random.key(1), after), 1)
 
 
 class EloTest(chex.TestCase):

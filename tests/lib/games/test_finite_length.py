@@ -158,15 +158,23 @@ class BestResponsesTest(chex.TestCase):
     value = finite_length.state_values(game, fixed, DEPTH)
     self.assertTrue((mover >= value - 1e-6).all() and (value >= other - 1e-6).all())
     first = np.asarray((DEPTH - game.height) % 2 == 0)[:, None]  # states of the root's player
+    root_value = jax.jit(lambda policy: finite_length.state_values(game, policy, DEPTH)[0])
     for seed in range(50):
       # Deterministic ones: a best response is among them.
       rival = jnp.where(jax.random.normal(jax.random.key(seed), game.legal.shape).argmax(
         -1, keepdims=True) == jnp.arange(BRANCHING), 0.0, -jnp.inf)  # fmt: skip
       mine = jnp.where(first, rival, fixed)
       theirs = jnp.where(first, fixed, rival)
-      values = [finite_length.state_values(game, p, DEPTH)[0] for p in (mine, theirs)]
+      values = root_value(mine), root_value(theirs)
       self.assertLessEqual(values[0], mover[0] + 1e-6)
       self.assertGreaterEqual(values[1], other[0] - 1e-6)
+    # One does as well: the best action at each state against what the other side then makes of it.
+    best = finite_length.backed_up(game, other).argmax(-1, keepdims=True)
+    best = jnp.where(best == jnp.arange(BRANCHING), 0.0, -jnp.inf)
+    for seat, expected in ((first, mover[0]), (~first, other[0])):
+      reached = by_recursion(game, np.asarray(jnp.where(seat, best, fixed)))
+      self.assertAlmostEqual(reached, expected, places=5)
+    self.assertGreater(mover[0] - other[0], 0.1)
     self.assertAlmostEqual(
       finite_length.exploitability(game, fixed, DEPTH), mover[0] - other[0], places=6
     )

@@ -113,15 +113,19 @@ class LogitEquilibriumTest(chex.TestCase):
 
 
 class RateTest(chex.TestCase):
-  def test_covariances_are_at_most_one_half(self):
+  def test_coupling_is_at_most_half_the_norm_of_the_game(self):
     rng = np.random.default_rng(0)
-    draws = np.concatenate([rng.dirichlet(np.full(4, a), 2000) for a in (0.1, 1.0)])
-    norms = np.linalg.norm(
-      np.eye(4) * draws[:, None] - draws[:, :, None] * draws[:, None], 2, axis=(1, 2)
-    )
-    self.assertLessEqual(norms.max(), 0.5 + 1e-12)
-    half = np.array([0.5, 0.5, 0.0])
-    self.assertAlmostEqual(np.linalg.norm(np.diag(half) - np.outer(half, half), 2), 0.5)
+    draw = lambda n: np.concatenate([rng.dirichlet(np.full(n, a), 500) for a in (0.1, 1.0)])
+    payoffs, strategies = rng.normal(size=(1000, 4, 3)), Profile(draw(4), draw(3))
+    with jax.enable_x64(True):
+      measure = jax.jit(jax.vmap(normal_form.coupling))
+      found = measure(payoffs, strategies) / np.linalg.norm(payoffs, 2, axis=(1, 2))
+      self.assertBetween(found.max(), 0.25, 0.5)
+      # The bound is met where both play two actions alike; a sure action answers to nothing.
+      self.assertAlmostEqual(normal_form.coupling(PENNIES, uniform(PENNIES)), 1.0, places=12)
+      self.assertAlmostEqual(np.linalg.norm(PENNIES, 2) / 2, 1.0, places=12)
+      sure = Profile(np.array([1.0, 0.0]), np.array([0.5, 0.5]))
+      self.assertAlmostEqual(normal_form.coupling(PENNIES, sure), 0.0, places=12)
 
   def test_coupling_is_the_largest_eigenvalue(self):
     payoff, (x, y) = random_game(2, (4, 6))
@@ -190,6 +194,20 @@ class RegularizedDynamicsTest(chex.TestCase):
         normal_form.regularized_dynamics(0.5, 2.0), jnp.asarray(BIASED), start, 2000, lambda s: ()
       )
     chex.assert_trees_all_close(played.last, softmax(logits), atol=1e-9)
+
+  @parameterized.parameters(0.0, 0.1, 1.0, 4.0)
+  def test_rests_at_the_same_point_for_any_beta(self, beta):
+    with jax.enable_x64(True):
+      logits = equilibrium(0.5)
+      dynamics = normal_form.regularized_dynamics(0.5, beta)
+      moved = dynamics.step(jnp.asarray(BIASED), logits)
+      chex.assert_trees_all_close(softmax(moved), softmax(logits), atol=1e-9)
+      if normal_form.local_rate(BIASED, softmax(logits), 0.5, beta) >= 1:
+        return
+      for seed in range(2):
+        start = Profile(*np.random.default_rng(seed).normal(size=(2, 3)))
+        last = normal_form.run(dynamics, jnp.asarray(BIASED), start, 500, lambda s: ()).last
+        chex.assert_trees_all_close(last, softmax(logits), atol=1e-9)
 
   def test_is_magnetic_mirror_descent(self):
     payoff, start = random_game(3, (3, 4))
