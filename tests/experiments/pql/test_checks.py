@@ -62,7 +62,7 @@ class ChecksTest(chex.TestCase):
       checks.check(config)
     self.assertNotIn('\n', str(raised.exception))
 
-  @parameterized.parameters(('fql', 'of a method'), ('mine_online', 'fine-tuning'))
+  @parameterized.parameters(('fql', 'of another method'), ('mine_online', 'fine-tuning'))
   def test_refuses_a_variant_whose_directory_is_anothers(self, name, pattern):
     config = bandit.get_config()
     config.variants = {name: {'method': 'pql'}}
