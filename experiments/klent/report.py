@@ -1,12 +1,10 @@
 """What a run shows: the table, the claims, the curves, and a game."""
 
-from collections.abc import Sequence
-
 import ml_collections
 import numpy as np
 
 from experiments.klent import charts, example, games, records, tournament
-from lib.stats import claims, intervals, tables
+from lib.stats import bounds, claims, intervals, tables
 from lib.train import app, figures, report
 
 
@@ -14,20 +12,6 @@ def better(config: ml_collections.ConfigDict) -> dict[str, str]:
   """What can be claimed, by metric."""
   names = [f'score_{opponent}' for opponent in config.eval.opponents]
   return dict.fromkeys([*names, 'elo', 'entropy'], 'higher')
-
-
-def bounds(run: app.Run, values: dict[str, records.Values]) -> list[tables.Row]:
-  """Rows of `config.at_least`: whether a method's mean reaches a number."""
-  rows = []
-  for name, metric, least in run.config.at_least:
-    if metric in values.get(name, {}):
-      found = intervals.mean_interval(values[name][metric])
-      row = tables.row(
-        name, f'{metric}, bound', found, n=len(values[name][metric]),
-        seeds=run.config.num_seeds, better='higher', least=least, passed=bool(found.mean >= least),
-      )  # fmt: skip
-      rows.append(row)
-  return rows
 
 
 def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> None:
@@ -54,7 +38,8 @@ def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> Non
       direction = 'higher' if metric.startswith('score_') or metric == 'elo' else None
       estimate = intervals.mean_interval(numbers)
       rows.append(tables.row(name, metric, estimate, n=count, seeds=len(numbers), better=direction))
-  tested, reached = claims.test(config.claims, values, better(config)), bounds(run, values)
+  tested = claims.test(config.claims, values, better(config))
+  reached = bounds.test(config.at_least, values, better(config))
   report.write_results(run, rows + tested + reached)
   sections = [
     f'{config.game}: {config.evaluations:,} simulator steps a seed, those of searches included, '
@@ -63,7 +48,7 @@ def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> Non
     + '; scores count a draw half. Means with 95 % intervals over seeds.',
     tables.table(rows),
     *claims.section(config.claims, tested),
-    *_bounds_section(config.at_least, reached),
+    *bounds.section(config.at_least, reached),
   ]
   if table:
     sections += ['## Tournament', *_tournament_section(run, table)]
@@ -76,17 +61,6 @@ def write(run: app.Run, game: games.Game, table: tournament.Table | None) -> Non
     caption = example.record(run, game, names[0], hardest)
     sections.append(f'{caption}\n\n![](figures/{example.FILE})')
   report.write_report(run, f'KLENT on {config.game}', sections)
-
-
-def _bounds_section(asked: Sequence[tuple], rows: list[tables.Row]) -> list[str]:
-  if not asked:
-    return []
-  lines = [claims.verdict(row, f'at least {row["least"]:g}') for row in rows]
-  tested = {(row['method'], row['metric']) for row in rows}
-  for name, metric, _ in asked:
-    if (name, f'{metric}, bound') not in tested:
-      lines.append(f'- not tested: {name}, {metric}')
-  return ['## Bounds on means over seeds', '\n'.join(lines)]
 
 
 def _tournament_section(run: app.Run, table: tournament.Table) -> list[str]:

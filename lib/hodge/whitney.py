@@ -135,9 +135,14 @@ def vertex_line_integrals(c: Complex, points: chex.Array, vectors: chex.Array) -
 def fluxes(c: Complex, points: chex.Array, field: Callable[[chex.Array], chex.Array]) -> chex.Array:
   """∫ field · n dA through each face (F,), of points (N, 3); exact for polynomials of degree 2."""
   x = points[c.faces]
-  normals = jnp.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]) / 2
   middles = (x + jnp.roll(x, -1, axis=1)) / 2
-  return jnp.einsum('fmd,fd->f', field(middles), normals) / 3
+  return jnp.einsum('fmd,fd->f', field(middles), _normals(x)) / 3
+
+
+def vertex_fluxes(c: Complex, points: chex.Array, vectors: chex.Array) -> chex.Array:
+  """∫ u · n dA through each face (..., F), of vectors u (..., N, 3) that are linear on faces."""
+  mean = vectors[..., c.faces, :].mean(axis=-2)
+  return jnp.sum(mean * _normals(points[c.faces]), axis=-1)
 
 
 def surface_masses(c: Complex, lengths: chex.Array) -> tuple[Mass, Mass]:
@@ -192,6 +197,11 @@ def apply_mass(mass: Mass, w: chex.Array) -> chex.Array:
   """M w (..., n), of a cochain w (..., n)."""
   parts = jnp.einsum('cij,...cj->...ci', mass.local, w[..., mass.cells])
   return jnp.zeros(w.shape, parts.dtype).at[..., mass.cells].add(parts)
+
+
+def _normals(corners: chex.Array) -> chex.Array:
+  """Normals (F, 3) as long as the areas of faces with the corners (F, 3, 3)."""
+  return jnp.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) / 2
 
 
 def _flux_forms(c: Complex, points: chex.Array) -> chex.Array:

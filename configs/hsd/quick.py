@@ -1,0 +1,84 @@
+"""Flow of prescribed circulation on a torus of random conductivity.
+
+python -m experiments.hsd.main --config=configs/hsd/quick.py
+"""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Task B, as a base for the others."""
+  config = ml_collections.ConfigDict()
+  config.seed = 0
+  config.num_seeds = 3
+  config.vmapped = True  # all seeds at once
+  config.cpu_devices = 1
+  config.eval_only = False
+  config.methods = ('hsd_form', 'hsd_reference')
+  # NAME: a method with other numbers; only its section, space and optimizer may differ.
+  config.variants = {
+    'no_commutator': {'method': 'hsd_form', 'hsd_form': {'commutator': False}},
+    'no_projection': {'method': 'hsd_form', 'hsd_form': {'project': False}},
+    'no_overwrite': {'method': 'hsd_form', 'hsd_form': {'overwrite': False}},
+    'no_metric': {'method': 'hsd_form', 'space': {'stars': 'combinatorial'}},
+    'spectral_only': {'method': 'hsd_form', 'hsd_form': {'fiber': False, 'commutator': False}},
+  }
+  config.claims = ()  # (method, baseline, metric, least gain)
+  config.bounds = ()  # (method, metric, bound)
+
+  config.task = ml_collections.ConfigDict()
+  config.task.name = 'circulation'  # darcy, circulation, allen_cahn, transport, shell
+  config.task.surface = 'torus'
+
+  config.data = ml_collections.ConfigDict()
+  config.data.dir = 'data/hsd'
+  config.data.seed = 0
+  config.data.workers = 0  # processes; 0: one a core
+  config.data.train = 600
+  config.data.valid = 100
+  config.data.test = 200
+  config.data.finer = 50  # of the test problems, solved on a finer mesh too
+
+  config.space = ml_collections.ConfigDict()
+  config.space.modes = 48  # of each degree, at most: clusters are not cut
+  config.space.gap = 1e-2  # relative, between clusters of eigenvalues
+  config.space.stars = 'metric'  # of the bases; or combinatorial
+
+  config.steps = 2000
+  config.batch_size = 16
+  config.chunk_steps = 100
+  config.checkpoint_every = 500
+
+  config.optimizer = ml_collections.ConfigDict()
+  config.optimizer.learning_rate = 2e-3
+  config.optimizer.warmup_fraction = 0.05
+  config.optimizer.weight_decay = 1e-5
+  config.optimizer.clip = 1.0
+
+  config.hsd_form = ml_collections.ConfigDict()
+  config.hsd_form.layers = 1
+  config.hsd_form.hidden = 64
+  config.hsd_form.skip = True  # a linear map of the coefficients beside the gated one
+  config.hsd_form.fiber = True
+  config.hsd_form.commutator = True
+  config.hsd_form.project = True
+  config.hsd_form.overwrite = True
+  config.hsd_form.gate = 1.0  # of the fiber, at the start
+  config.hsd_form.grid = 12
+  config.hsd_form.width = 10
+  config.hsd_form.fourier_layers = 2
+  config.hsd_form.modes = 4
+  config.hsd_form.commutator_width = 32
+
+  config.hsd_reference = ml_collections.ConfigDict()
+  config.hsd_reference.hidden = (32, 32)
+  config.hsd_reference.grid = 16
+  config.hsd_reference.width = 12
+  config.hsd_reference.fourier_layers = 4
+  config.hsd_reference.modes = 4
+  config.hsd_reference.commutator_width = 32
+  config.hsd_reference.penalty = 0.01
+
+  config.eval = ml_collections.ConfigDict()
+  config.eval.shown = 4
+  return config

@@ -1,0 +1,1 @@
+"""HSD: operators learned through the Hodge decomposition, on meshes."""

@@ -1,0 +1,45 @@
+"""What a config must satisfy before anything is compiled or written."""
+
+import ml_collections
+
+from experiments.hsd import data, methods, report
+from lib.io import fields
+from lib.stats import claims
+
+POSITIVE = (
+  'num_seeds', 'cpu_devices', 'steps', 'batch_size', 'chunk_steps', 'checkpoint_every',
+  'space.modes', 'space.gap', 'optimizer.learning_rate', 'optimizer.clip', 'eval.shown',
+  'hsd_form.layers', 'hsd_form.hidden', 'hsd_form.width', 'hsd_form.fourier_layers',
+  'hsd_form.modes', 'hsd_form.commutator_width',
+  'hsd_reference.width', 'hsd_reference.fourier_layers', 'hsd_reference.modes',
+  'hsd_reference.commutator_width',
+)  # fmt: skip
+NOT_NEGATIVE = ('seed', 'optimizer.weight_decay', 'hsd_form.gate', 'hsd_reference.penalty')
+VARIED = ('space', 'optimizer', *methods.METHODS)
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+  """Raises a ValueError in one line that names the first bad field and its value."""
+  known = fields.check_methods(config, methods.METHODS, VARIED)
+  _check_values(config)
+  fields.check_variants(config.variants, lambda name: _check_values(fields.varied(config, name)))
+  every = config.checkpoint_every
+  whole = every % config.chunk_steps == 0
+  fields.require('checkpoint_every', every, whole, f'a multiple of {config.chunk_steps=}')
+  claims.check(config.claims, known, report.BETTER)
+  for name, metric, _ in config.bounds:
+    fields.check_choice('bounds', name, known)
+    fields.check_choice('bounds', metric, report.BETTER)
+  data.check(config)
+
+
+def _check_values(config) -> None:
+  flat = fields.flatten(config)
+  fields.check_ranges(flat, POSITIVE, NOT_NEGATIVE)
+  fields.check_choice('space.stars', flat['space.stars'], ('metric', 'combinatorial'))
+  warmup = flat['optimizer.warmup_fraction']
+  fields.require('optimizer.warmup_fraction', warmup, 0 <= warmup < 1, 'in [0, 1)')
+  for section in ('hsd_form', 'hsd_reference'):
+    side, least = flat[f'{section}.grid'], 2 * flat[f'{section}.modes'] - 1
+    fields.require(f'{section}.grid', side, side >= max(least, 2), f'at least {max(least, 2)}')
+  fields.require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')

@@ -1,0 +1,179 @@
+"""Hodge spectral duality on discrete forms. Zheng et al. (2026), arXiv:2605.13834.
+
+  ω ← ω + G_base(ω) + (1 - Π)[s G_fiber(ω) + C(ω)],    Π = Φ Φᵀ ⋆
+
+The base changes the coefficients of the lowest modes of the Hodge Laplacian, but for the harmonic
+ones where the task keeps them; the fiber is a Fourier neural operator on a grid around
+the mesh; C is a network at each vertex that starts at zero. What the last two add is orthogonal to
+the modes, so that they change no coefficient of the base.
+"""
+
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from experiments.hsd import networks
+from experiments.hsd import space as spaces
+from experiments.hsd.methods import learner
+from lib.hodge import projections
+from lib.nn import mlp
+
+_FLOOR = 1e-3  # of a mode's standard deviation, as a share of the largest one
+
+
+class Modes(nn.Module):
+  """The base: a gated network between coefficients, q ↦ W_out(silu(W_g q) ⊙ W_c q).
+
+  Attributes:
+    hidden: width of the gate.
+    size: coefficients of the output.
+    skip: add a linear map of q.
+  """
+
+  hidden: int
+  size: int
+  skip: bool
+
+  @nn.compact
+  def __call__(self, q: chex.Array) -> chex.Array:
+    """Maps features (B, Q) to coefficients (B, size)."""
+    gated = jax.nn.silu(nn.Dense(self.hidden)(q)) * nn.Dense(self.hidden)(q)
+    out = nn.Dense(self.size)(gated)
+    return out + nn.Dense(self.size, use_bias=False)(q) if self.skip else out
+
+
+class Fiber(nn.Module):
+  """The fiber: fields at vertices onto a grid, through Fourier layers, and back.
+
+  Attributes:
+    shape: of the grid.
+    width: channels.
+    layers: Fourier layers.
+    modes: kept frequencies.
+    features: of the output at a vertex.
+  """
+
+  shape: tuple[int, ...]
+  width: int
+  layers: int
+  modes: int
+  features: int
+
+  @nn.compact
+  def __call__(self, space: spaces.Space, fields: chex.Array) -> chex.Array:
+    """Maps fields (B, N, F) to (B, N, features)."""
+    ones = jnp.ones((*fields.shape[:-1], 1), fields.dtype)
+    nodes = networks.on_grid(
+      space, jnp.concatenate([fields, ones], axis=-1), self.shape, space.places
+    )
+    nodes = nn.Dense(self.width)(nodes)
+    nodes = networks.FourierLayers(self.width, self.layers, self.modes)(nodes)
+    found = networks.at_vertices(space, nodes, space.places)
+    return nn.Dense(self.features)(jax.nn.gelu(nn.Dense(2 * self.width)(found)))
+
+
+class Form(nn.Module):
+  """The layers.
+
+  Attributes:
+    problem: what to predict from what.
+    options: the fields of `config.hsd_form`.
+    means: of the inputs' spectral features over the training data (Q,).
+    stds: likewise, standard deviations.
+    scale: of the output's coefficients (m,), roots of mean squares.
+  """
+
+  problem: learner.Problem
+  options: Any
+  means: np.ndarray
+  stds: np.ndarray
+  scale: np.ndarray
+
+  @nn.compact
+  def __call__(self, space: spaces.Space, inputs: learner.Inputs) -> chex.Array:
+    """Predicts changes (B, n) of inputs (B, n)."""
+    options, degree = self.options, self.problem.degree
+    basis, weight = space.bases[degree], space.weights[degree]
+    q = (spectral_features(self.problem, space, inputs) - self.means) / self.stds
+    fields = networks.features(self.problem, space, inputs)
+    change = jnp.zeros_like(inputs[self.problem.start])
+    for layer in range(options.layers):
+      if layer:
+        own = projections.coefficients(basis, weight, change) / self.scale
+        q_now = jnp.concatenate([q, own], axis=-1)
+        now = spaces.to_vertices(space, degree, change)
+        fields_now = jnp.concatenate([fields, now], axis=-1)
+      else:
+        q_now, fields_now = q, fields
+      step = self.scale * Modes(options.hidden, basis.shape[1], options.skip)(q_now)
+      if options.overwrite and self.problem.keeps_harmonic:
+        step = jnp.where(space.kernel, 0, step)
+      change += projections.synthesize(basis, step)
+      if options.fiber or options.commutator:
+        rest = networks.output(self.problem, space, self.rest(space, q_now, fields_now, layer))
+        change += projections.complement(basis, weight, rest) if options.project else rest
+    return change
+
+  def rest(self, space: spaces.Space, q: chex.Array, fields: chex.Array, layer: int) -> chex.Array:
+    """What the fiber and the commutator make of the features, at vertices (B, N, out_channels)."""
+    options, channels = self.options, self.problem.out_channels
+    total = jnp.zeros((*fields.shape[:-1], channels))
+    if options.fiber:
+      shape = (options.grid,) * space.points.shape[1]
+      gate = self.param(f'gate_{layer}', nn.initializers.constant(options.gate), ())
+      fiber = Fiber(shape, options.width, options.fourier_layers, options.modes, channels)
+      total += gate * fiber(space, fields)
+    if options.commutator:
+      told = nn.Dense(options.commutator_width)(q)[:, None]
+      told = jnp.broadcast_to(told, (*fields.shape[:-1], told.shape[-1]))
+      hidden = (2 * options.commutator_width,) * 2
+      local = jnp.concatenate([fields, told], axis=-1)
+      total += mlp.MLP(hidden, channels, output_scale=1e-8)(local)
+    return total
+
+
+def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learner.Network:
+  """Builds the network."""
+
+  @jax.jit
+  def statistics(inputs, output):
+    q = spectral_features(problem, space, inputs)
+    own = projections.coefficients(space.bases[degree], space.weights[degree], output)
+    return q.mean(axis=0), q.std(axis=0), jnp.sqrt(jnp.mean(own**2, axis=0))
+
+  space, degree = problem.space, problem.degree
+  inputs = {name: problem.train[name] for name in problem.degrees}
+  means, stds, scale = map(np.asarray, statistics(inputs, problem.train['output']))
+  network = Form(problem, options, means, floored(stds), floored(scale))
+  example = {name: x[:1] for name, x in inputs.items()}
+
+  def apply(params, space, inputs):
+    return learner.Prediction(network.apply(params, space, inputs), jnp.zeros(()))
+
+  return learner.Network(lambda key: network.init(key, problem.space, example), apply)
+
+
+def spectral_features(
+  problem: learner.Problem, space: spaces.Space, inputs: learner.Inputs
+) -> chex.Array:
+  """Coefficients of all inputs, with those of their derivatives and codifferentials (B, Q)."""
+  found = []
+  for name in sorted(problem.degrees):
+    k = problem.degrees[name]
+    own = projections.coefficients(space.bases[k], space.weights[k], inputs[name])
+    found.append(own)
+    if k + 1 < len(space.bases):
+      found.append(own @ space.derivatives[k].T)
+    if k > 0:
+      found.append(own @ space.derivatives[k - 1])
+  return jnp.concatenate(found, axis=-1)
+
+
+def floored(scale: np.ndarray) -> np.ndarray:
+  """Scales of modes (m,), none much smaller than the largest."""
+  return np.maximum(scale, max(_FLOOR * scale.max(initial=0), 1e-12)).astype(np.float32)
