@@ -197,3 +197,12 @@ class FluxTest(chex.TestCase):
     outer = faces & (abs(points[c.faces].mean(axis=1) - 0.5).max(axis=1) > 0.49)
     signs = np.asarray(matrices.incidence(c, 2).sum(axis=0)).ravel()
     self.assertAlmostEqual((signs * flux)[outer].sum(), 4 * np.pi, delta=0.1)
+
+  def test_fields_linear_on_faces_need_their_corners_only(self):
+    points, tets = meshes.cube(2)
+    c = complexes.tet_complex(tets, len(points))
+    matrix = np.random.default_rng(0).normal(size=(3, 3))
+    found = toys.exact(lambda p: (
+      whitney.vertex_fluxes(c, p, p @ matrix.T), whitney.fluxes(c, p, lambda x: x @ matrix.T)
+    ))(points)  # fmt: skip
+    np.testing.assert_allclose(*found, atol=1e-15)
