@@ -11,7 +11,7 @@ def get_config() -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict()
   config.seed = 0
   config.num_seeds = 3
-  config.vmapped = True  # all seeds at once
+  config.vmapped = False  # seeds one by one, which CPUs want; True: all at once
   config.cpu_devices = 1
   config.eval_only = False
   config.methods = ('hsd_form', 'hsd_reference')
@@ -34,7 +34,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.dir = 'data/hsd'
   config.data.seed = 0
   config.data.workers = 0  # processes; 0: one a core
-  config.data.train = 600
+  config.data.train = 2000
   config.data.valid = 100
   config.data.test = 200
   config.data.finer = 50  # of the test problems, solved on a finer mesh too
@@ -65,17 +65,17 @@ def get_config() -> ml_collections.ConfigDict:
   config.hsd_form.overwrite = True
   config.hsd_form.gate = 1.0  # of the fiber, at the start
   config.hsd_form.grid = 12
-  config.hsd_form.width = 10
+  config.hsd_form.width = 16  # multiples of 8 are fast on CPUs
   config.hsd_form.fourier_layers = 2
-  config.hsd_form.modes = 4
+  config.hsd_form.modes = 3
   config.hsd_form.commutator_width = 32
 
   config.hsd_reference = ml_collections.ConfigDict()
   config.hsd_reference.hidden = (32, 32)
-  config.hsd_reference.grid = 16
-  config.hsd_reference.width = 12
-  config.hsd_reference.fourier_layers = 4
-  config.hsd_reference.modes = 4
+  config.hsd_reference.grid = 12
+  config.hsd_reference.width = 16
+  config.hsd_reference.fourier_layers = 2
+  config.hsd_reference.modes = 3
   config.hsd_reference.commutator_width = 32
   config.hsd_reference.penalty = 0.01
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib import figure, tri
 from mpl_toolkits.mplot3d import art3d
@@ -121,8 +120,8 @@ def paint(
   axis, task: record.Task, w: np.ndarray, low: float, high: float, colors: str, absolute=False
 ):
   """Draws the field of a cochain (n,) on the mesh; of volumes, a half of it."""
-  values = spaces.to_vertices(task, task.output.degree, jnp.asarray(w))
-  values = np.asarray(values[:, 0] if _is_signed(task) and not absolute else _sizes(values))
+  values = spaces.on_host(spaces.to_vertices, task, task.output.degree, w)
+  values = values[:, 0] if _is_signed(task) and not absolute else _sizes(values)
   axis.set_axis_off()
   if task.points.shape[1] == 2:
     mesh = tri.Triangulation(*task.points.T, task.complex.faces)
@@ -155,7 +154,7 @@ def cut(task: record.Task) -> np.ndarray:
 
 
 def _sizes(values):
-  return jnp.linalg.norm(values, axis=-1)
+  return np.linalg.norm(values, axis=-1)
 
 
 def _is_signed(task: record.Task) -> bool:
@@ -163,8 +162,9 @@ def _is_signed(task: record.Task) -> bool:
 
 
 def _limits(task: record.Task, cochains: Sequence[np.ndarray]) -> tuple[float, float]:
-  sizes = [_sizes(spaces.to_vertices(task, task.output.degree, jnp.asarray(w))) for w in cochains]
-  high = float(max(size.max() for size in sizes))
+  w = np.stack(cochains)
+  sizes = _sizes(spaces.on_host(spaces.to_vertices, task, task.output.degree, w))
+  high = float(sizes.max())
   return (-high if _is_signed(task) else 0.0), high
 
 

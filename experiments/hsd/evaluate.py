@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from scipy import sparse
@@ -81,7 +80,7 @@ def score(
     return samples[task.start] + by.output * change.astype(np.float64)
 
   found = predicted(task, problem.space, loaded.test)
-  each = [errors(task, problem.space, loaded.test, own) for own in found]
+  each = [errors(task, loaded.test, own) for own in found]
   scores |= {metric: np.array([own[metric] for own in each]) for metric in each[0]}
   if loaded.finer_task is not None and method.transfers:
     finer = loaded.finer_task
@@ -92,9 +91,7 @@ def score(
   return scores, {'output': found[:, : config.eval.shown]}
 
 
-def errors(
-  task: record.Task, space: spaces.Space, samples: record.Samples, found: np.ndarray
-) -> dict[str, float]:
+def errors(task: record.Task, samples: record.Samples, found: np.ndarray) -> dict[str, float]:
   """Means over samples of the errors of outputs (B, n), in double precision."""
   degree, expected = task.output.degree, samples[task.output.name]
   star = task.stars[degree]
@@ -105,12 +102,13 @@ def errors(
   for invariant in task.invariants:
     scores[f'{invariant.name}_residual'] = float(invariant.residual(samples, found).mean())
   fields, truths = (
-    np.linalg.norm(_to_vertices(space, degree, w), axis=-1) for w in (found, expected)
+    np.linalg.norm(spaces.on_host(spaces.to_vertices, task, degree, w), axis=-1)
+    for w in (found, expected)
   )
   if degree == 0:  # a scalar has a sign
     fields, truths = found, expected
   largest = abs(truths).max(axis=-1, keepdims=True)
-  vectors = _to_vertices(space, degree, found - expected)
+  vectors = spaces.on_host(spaces.to_vertices, task, degree, found - expected)
   scores['mse'] = float(((vectors / largest[..., None]) ** 2).mean())
   edges = np.asarray(task.complex.edges)
   shapes = [shape_scores(edges, *pair) for pair in zip(fields, truths, strict=True)]
@@ -162,10 +160,6 @@ def components(edges: np.ndarray, there: np.ndarray) -> int:
 def norm(star: np.ndarray, w: np.ndarray) -> np.ndarray:
   """|w|_⋆ (...) of cochains (..., n)."""
   return np.sqrt((star * w**2).sum(axis=-1))
-
-
-def _to_vertices(space: spaces.Space, degree: int, w: np.ndarray) -> np.ndarray:
-  return np.asarray(spaces.to_vertices(space, degree, jnp.asarray(w, jnp.float32)))
 
 
 def _decompose(c, stars, degree, w) -> decomposition.Decomposition:

@@ -1,5 +1,6 @@
 """A task's mesh as the networks see it: metric, spectral bases, and fields read off cochains."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -12,6 +13,14 @@ from experiments.hsd.tasks import record
 from lib.hodge import complexes, matrices, projections, spectra, stars, whitney
 
 _NEIGHBORS = 8  # between which fields are interpolated on another mesh
+
+
+class Mesh(NamedTuple):
+  """What fields need of a mesh, as `Space` has it."""
+
+  complex: complexes.Complex
+  points: chex.Array
+  stars: tuple[chex.Array, ...]
 
 
 class Space(NamedTuple):
@@ -75,11 +84,10 @@ def build(
     count = min(modes, len(star)) if like is None else like[1].bases[k].shape[1]
     basis = spectra.eigenbasis(operator, star, count, gap if like is None else 0.0)
     found.append(basis if like is None else _aligned(task, basis, star, k, *like, gap))
+  derivative = jax.jit(projections.spectral_derivative, static_argnums=2)
   with jax.enable_x64(True):
     derivatives = [
-      np.asarray(
-        projections.spectral_derivative(c, weights, k, found[k].vectors, found[k + 1].vectors)
-      )
+      np.asarray(derivative(c, weights, k, found[k].vectors, found[k + 1].vectors))
       for k in range(dimension)
     ]
   values = found[task.output.degree].values
@@ -110,12 +118,12 @@ def _aligned(
   gap: float,
 ) -> spectra.Eigenbasis:
   """Modes rotated within the clusters of those of another mesh, which are resampled for that."""
-  fields = np.asarray(to_vertices(space, degree, space.bases[degree].T))
+  fields = on_host(to_vertices, other, degree, space.bases[degree].T)
   resample = interpolate.RBFInterpolator(
     other.points, fields.swapaxes(0, 1).reshape(len(other.points), -1), _NEIGHBORS, kernel='linear'
   )
   fields = resample(task.points).reshape(len(task.points), *fields.shape[::2]).swapaxes(0, 1)
-  theirs = np.asarray(to_cochains(task, degree, fields)).T
+  theirs = on_host(to_cochains, task, degree, fields).T
   values = np.asarray(space.values[degree], np.float64)
   labels = spectra.clusters(values, gap, floor=1e-6 * values[-1])
   near = spectra.Eigenbasis(values, theirs, labels)
@@ -127,7 +135,7 @@ def channels(task: record.Task, degree: int) -> int:
   return 1 if degree in (0, len(task.stars) - 1) else task.points.shape[1]
 
 
-def to_vertices(space: Space | record.Task, degree: int, w: chex.Array) -> chex.Array:
+def to_vertices(space: Space | Mesh, degree: int, w: chex.Array) -> chex.Array:
   """Whitney's field of cochains (..., n), averaged at vertices (..., N, C)."""
   c, num = space.complex, len(space.points)
   if degree == 0:
@@ -143,7 +151,7 @@ def to_vertices(space: Space | record.Task, degree: int, w: chex.Array) -> chex.
   return whitney.to_vertices(cells, sizes, fields, num)
 
 
-def to_cochains(space: Space | record.Task, degree: int, fields: chex.Array) -> chex.Array:
+def to_cochains(space: Space | Mesh, degree: int, fields: chex.Array) -> chex.Array:
   """The cochains (..., n) of a field at vertices (..., N, C), linear between them."""
   if degree == 0:
     return fields[..., 0]
@@ -153,6 +161,13 @@ def to_cochains(space: Space | record.Task, degree: int, fields: chex.Array) -> 
     return whitney.vertex_fluxes(space.complex, space.points, fields)
   cells = space.complex.tets if len(space.stars) == 4 else space.complex.faces
   return fields[..., cells, 0].mean(axis=-1) / space.stars[degree]
+
+
+def on_host(function: Callable, task: record.Task, degree: int, w: chex.Array) -> np.ndarray:
+  """What `to_vertices` or `to_cochains` gives on a task's mesh, in single precision."""
+  mesh = jax.tree.map(_single, Mesh(task.complex, task.points, task.stars))
+  compiled = jax.jit(function, static_argnums=1)
+  return np.asarray(compiled(mesh, degree, jnp.asarray(w, jnp.float32)))
 
 
 def norm(star: chex.Array, w: chex.Array) -> chex.Array:

@@ -35,8 +35,9 @@ class Mgn(nn.Module):
   def __call__(self, space: spaces.Space, fields: chex.Array) -> chex.Array:
     """Maps fields (B, N, F) to (B, N, features)."""
     network = lambda: nn.Sequential(
-      [mlp.MLP((self.width,), self.width, activation=nn.relu), nn.LayerNorm()]
+      [mlp.MLP((self.width,), self.width, activation=nn.relu), nn.LayerNorm(use_scale=False)]
     )
+    take = lambda x, i: x.at[:, i].get(mode='promise_in_bounds')
     low, high = space.complex.edges.T
     senders, receivers = jnp.concatenate([low, high]), jnp.concatenate([high, low])
     steps = (space.places[receivers] - space.places[senders]) / self.length
@@ -45,10 +46,11 @@ class Mgn(nn.Module):
     e = network()(jnp.concatenate([steps, lengths], axis=-1))
     for _ in range(self.layers):
       # The first layer of MLP([e, x_i, x_j]), most of which is done before x is copied to edges.
-      own, sent, received = nn.Dense(self.width)(e), *jnp.split(nn.Dense(2 * self.width, use_bias=False)(x), 2, axis=-1)
-      hidden = nn.relu(own + sent[:, senders] + received[:, receivers])
-      e += nn.LayerNorm()(nn.Dense(self.width)(hidden))
-      sums = jnp.zeros_like(x).at[:, receivers].add(e)
+      own = nn.Dense(self.width)(e)
+      sent, received = (nn.Dense(self.width, use_bias=False)(x) for _ in range(2))
+      hidden = nn.relu(own + take(sent, senders) + take(received, receivers))
+      e += nn.LayerNorm(use_scale=False)(nn.Dense(self.width)(hidden))
+      sums = jnp.zeros_like(x).at[:, receivers].add(e, mode='promise_in_bounds')
       x += network()(jnp.concatenate([x, sums], axis=-1))
     return mlp.MLP((self.width,), self.features, activation=nn.relu)(x)
 

@@ -37,7 +37,9 @@ class SliceAttention(nn.Module):
     shares = jax.nn.softmax(logits / jnp.maximum(temperature, 0.1), axis=-1)
     sums = jnp.einsum('bnhs,bnhc->bhsc', shares, split(nn.Dense(width, name='value')(x)))
     tokens = sums / (shares.sum(axis=1)[..., None] + 1e-5)
-    query, key, value = (project(name)(tokens) for name in ('token_query', 'token_key', 'token_value'))
+    query, key, value = (
+      project(name)(tokens) for name in ('token_query', 'token_key', 'token_value')
+    )
     scores = jnp.einsum('bhsc,bhtc->bhst', query, key) / size**0.5
     tokens = jnp.einsum('bhst,bhtc->bhsc', jax.nn.softmax(scores, axis=-1), value)
     found = jnp.einsum('bnhs,bhsc->bnhc', shares, tokens)

@@ -13,7 +13,7 @@ flux plus d0 s, a rotated gradient, so that only s depends on κ; `uniform` is t
 import numpy as np
 
 from experiments.hsd.tasks import domains, random_fields, record
-from lib.hodge import complexes, matrices, stars, whitney
+from lib.hodge import matrices, stars, whitney
 
 DEFAULTS = {
   'holes': 2,  # 1, 2 or 3
@@ -27,9 +27,9 @@ DEFAULTS = {
 
 def make(options, refine: int = 0) -> record.Task:
   """Makes the task from `DEFAULTS` or other values of their fields."""
-  points, faces = domains.plane_with_holes(options['holes'], options['size'], refine)
-  c = complexes.tri_complex(faces, len(points))
-  diagonals, weights = domains.cotan_geometry(c, points)
+  c, points, diagonals, weights = domains.plane_with_holes(
+    options['holes'], options['size'], refine
+  )
   cycles = domains.boundary_loops(c, points)
   mass = domains.exact(lambda x: whitney.surface_masses(c, stars.edge_lengths(c, x))[1], points)
   d0, d1 = (matrices.incidence(c, k).astype(float) for k in (0, 1))

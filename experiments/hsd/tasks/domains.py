@@ -20,6 +20,7 @@ HOLES = {
   3: ((0.28, 0.3, 0.11), (0.72, 0.38, 0.12), (0.45, 0.74, 0.12)),
 }
 SURFACES = ('torus', 'nut')
+_ATTEMPTS = 6
 _FINER = 1.6  # how much closer points lie on refined meshes that are made anew
 
 
@@ -43,25 +44,35 @@ class Surface(NamedTuple):
   harmonic: np.ndarray
 
 
+class Plane(NamedTuple):
+  """The geometry of a plane domain: fields of `Surface`, with points (N, 2)."""
+
+  complex: complexes.Complex
+  points: np.ndarray
+  stars: tuple[np.ndarray, ...]
+  weights: np.ndarray
+
+
 def exact(function: Callable, *args: Any) -> Any:
   """The values of a traced function in double precision, on the CPU, as NumPy arrays."""
   with jax.enable_x64(True), jax.default_device(jax.devices('cpu')[0]):
     return jax.device_get(jax.jit(function)(*args))
 
 
-def plane_with_holes(holes: int, size: int, refine: int) -> tuple[np.ndarray, np.ndarray]:
+def plane_with_holes(holes: int, size: int, refine: int) -> Plane:
   """The unit square without one to three discs, by gmsh.
 
   Args:
     holes: how many, a key of `HOLES`.
-    size: edges along a side of the square.
+    size: edges along a side of the square; a few more if some star is not positive with these.
     refine: 1 for the finer mesh.
 
   Returns:
-    Points (N, 2) and faces (F, 3) that turn left.
+    The mesh; faces turn left.
 
   Raises:
     ModuleNotFoundError: if gmsh is not installed.
+    ValueError: if some star is not positive with more edges either.
   """
 
   def draw(occ):
@@ -69,8 +80,15 @@ def plane_with_holes(holes: int, size: int, refine: int) -> tuple[np.ndarray, np
     discs = [(2, occ.addDisk(x, y, 0, radius, radius)) for x, y, radius in HOLES[holes]]
     occ.cut([(2, square)], discs)
 
-  points, faces = _gmsh(draw, 1 / (size * (_FINER if refine else 1)), 2)
-  return points[:, :2], faces
+  spacing = 1 / (size * (_FINER if refine else 1))
+  for attempt in range(_ATTEMPTS):
+    points, faces = _gmsh(draw, spacing * 0.97**attempt, 2)
+    c = complexes.tri_complex(faces, len(points))
+    try:
+      return Plane(c, points[:, :2], *cotan_geometry(c, points))
+    except ValueError as error:
+      last = error
+  raise last
 
 
 def shell(inner: float, outer: float, size: int, refine: int) -> tuple[np.ndarray, np.ndarray]:
