@@ -2,8 +2,9 @@
 
   python -m experiments.klent.main --config=configs/klent/table.py:connect_four
 
-Likewise othello, hex, animal_shogi. What each method's settings are was tried on connect four by
-`tune.py`, as often for one as for the other, and is kept for the other games.
+Likewise othello, hex, animal_shogi; and othello_remedies, KLENT with other coefficients. What each
+method's settings are was tried on connect four by `tune.py`, as often for one as for the other, and
+is kept for the other games.
 """
 
 import ml_collections
@@ -34,11 +35,17 @@ ABLATIONS = {
   'one_step': {'agent': {'lambda_': 0.0}},
   'monte_carlo': {'agent': {'lambda_': 1.0}},
 }
+REMEDIES = {
+  'paper': {'agent': {'alpha': 0.03, 'beta': 0.1}},
+  'alpha_005': {'agent': {'alpha': 0.05}},
+  'small_batches': {'agent': {'alpha': 0.05}, 'optimizer': {'batch_size': 256}},
+}
 BASELINES = ('ppo', 'dqn', 'gumbel', 'puct', 'grill')
 
 
 def get_config(game: str = 'connect_four') -> ml_collections.ConfigDict:
-  """KLENT, its ablations and the baselines on a game of GAMES."""
+  """KLENT, its ablations and the baselines on a game of GAMES; or only KLENT, with REMEDIES."""
+  remedies, game = game.endswith('_remedies'), game.removesuffix('_remedies')
   if game not in GAMES:
     raise ValueError(f'no table of {game!r}: {", ".join(GAMES)}')
   config = quick.get_config()
@@ -49,8 +56,13 @@ def get_config(game: str = 'connect_four') -> ml_collections.ConfigDict:
   config.at_least = ()
   config.agent.replay = REPLAY[game]
   chosen = {method: tune.tried(method, BEST[method]) for method in ('klent', *BASELINES)}
-  ablations = {name: tune.merged(chosen['klent'], new) for name, new in ABLATIONS.items()}
-  config.variants = chosen | ablations
+  changes = REMEDIES if remedies else ABLATIONS
+  changed = {name: tune.merged(chosen['klent'], new) for name, new in changes.items()}
+  config.variants = chosen | changed
+  if remedies:
+    config.methods = ('klent', *REMEDIES)
+    config.claims = tuple((name, 'klent', 'elo', 0.0) for name in REMEDIES)
+    return config
   ablated = ABLATIONS if game == 'connect_four' else ('no_kl', 'no_entropy')
   config.methods = ('klent', *ablated, *BASELINES)
   config.claims = tuple(('klent', other, 'elo', 0.0) for other in config.methods[1:])
