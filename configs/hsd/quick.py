@@ -79,6 +79,19 @@ def get_config() -> ml_collections.ConfigDict:
   config.hsd_reference.commutator_width = 32
   config.hsd_reference.penalty = 0.01
 
+  config.fno = {'grid': 12, 'width': 16, 'layers': 2, 'modes': 3}
+  config.geo_fno = {'grid': 12, 'width': 16, 'layers': 2, 'modes': 3, 'hidden': (64, 32)}
+  config.gno = {'width': 64, 'layers': 3, 'radius': 0.15}
+  config.mgn = {'width': 32, 'layers': 6}
+  config.deeponet = {'branch': (48, 64), 'trunk': (64, 64), 'basis': 64}
+  config.transolver = {'width': 64, 'layers': 3, 'heads': 4, 'slices': 32}
+  penalties = tuple(10.0**n for n in range(-9, 2))
+  config.identity = {}
+  config.mean = {}
+  config.ridge = {'penalties': penalties}
+  config.spectral_linear = {'penalties': penalties}
+  config.kernel_ridge = {'penalties': penalties, 'widths': (0.5, 1.0, 2.0, 4.0)}
+
   config.eval = ml_collections.ConfigDict()
   config.eval.shown = 4
   return config

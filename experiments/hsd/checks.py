@@ -27,9 +27,11 @@ def check(config: ml_collections.ConfigDict) -> None:
   whole = every % config.chunk_steps == 0
   fields.require('checkpoint_every', every, whole, f'a multiple of {config.chunk_steps=}')
   claims.check(config.claims, known, report.BETTER)
-  for name, metric, _ in config.bounds:
-    fields.check_choice('bounds', name, known)
-    fields.check_choice('bounds', metric, report.BETTER)
+  for bound in config.bounds:
+    whole = isinstance(bound, tuple) and len(bound) == 3
+    fields.require('bounds', bound, whole, 'of (method, metric, bound)')
+    fields.check_choice('bounds', bound[0], known)
+    fields.check_choice('bounds', bound[1], report.BETTER)
   data.check(config)
 
 

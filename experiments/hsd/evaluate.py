@@ -85,9 +85,10 @@ def score(
   if loaded.finer_task is not None and method.transfers:
     finer = loaded.finer_task
     space = problems.space(config, name, finer, (task, problem.space))
-    expected, star = loaded.finer[task.output.name], finer.stars[task.output.degree]
-    gaps = norm(star, predicted(finer, space, loaded.finer) - expected) / norm(star, expected)
-    scores['finer_error'] = gaps.mean(axis=-1)
+    there = relative(finer, loaded.finer, predicted(finer, space, loaded.finer))
+    here = relative(task, loaded.test, found)[:, : there.shape[1]]  # of the same problems
+    scores['finer_error'] = there.mean(axis=-1)
+    scores['finer_growth'] = scores['finer_error'] / here.mean(axis=-1)
   return scores, {'output': found[:, : config.eval.shown]}
 
 
@@ -96,7 +97,7 @@ def errors(task: record.Task, samples: record.Samples, found: np.ndarray) -> dic
   degree, expected = task.output.degree, samples[task.output.name]
   star = task.stars[degree]
   size = norm(star, expected)
-  scores = {'error': float((norm(star, found - expected) / size).mean())}
+  scores = {'error': float(relative(task, samples, found).mean())}
   for part, error in parts(task, found - expected).items():
     scores[f'{part}_error'] = float((norm(star, error) / size).mean())
   for invariant in task.invariants:
@@ -115,6 +116,12 @@ def errors(task: record.Task, samples: record.Samples, found: np.ndarray) -> dic
   signals.check()
   scores['beta0'], scores['iou'] = map(float, np.mean(shapes, axis=0))
   return scores
+
+
+def relative(task: record.Task, samples: record.Samples, found: np.ndarray) -> np.ndarray:
+  """|found - true|_⋆ / |true|_⋆ (..., B) of outputs (..., B, n), in double precision."""
+  expected, star = samples[task.output.name], task.stars[task.output.degree]
+  return norm(star, found - expected) / norm(star, expected)
 
 
 def parts(task: record.Task, w: np.ndarray) -> dict[str, np.ndarray]:

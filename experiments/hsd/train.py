@@ -23,14 +23,17 @@ class State(NamedTuple):
   opt_state: optax.OptState
 
 
-def prepare(config: ml_collections.ConfigDict) -> None:
-  """Checks the config."""
+def prepare(config: ml_collections.ConfigDict) -> data.Data:
+  """Checks the config, then loads the samples or makes them."""
   checks.check(config)
+  try:
+    return data.load(config)
+  except ModuleNotFoundError as error:
+    raise ValueError(f'config.task: {error} (experiments/hsd/requirements.txt)') from error
 
 
-def train(run: app.Run, _: None) -> None:
+def train(run: app.Run, loaded: data.Data) -> None:
   """Trains and scores every method on the same samples, then writes the report."""
-  loaded = data.load(run.config)
   console.say(f'data: {loaded.summary}')
   for name in run.config.methods:
     if run.config.eval_only or not report.is_finished(run, name):

@@ -2,13 +2,37 @@
 
 import ml_collections
 
-from experiments.hsd.methods import hsd_form, hsd_reference, learner
+from experiments.hsd.methods import (
+  closed_form,
+  deeponet,
+  fno,
+  geo_fno,
+  gno,
+  hsd_form,
+  hsd_reference,
+  learner,
+  mgn,
+  transolver,
+)
 from lib.io import fields
 
-CLOSED_FORM = ('identity', 'mean', 'ridge', 'kernel_ridge', 'spectral_linear')
+CLOSED_FORM = {
+  'identity': closed_form.identity,
+  'mean': closed_form.mean,
+  'ridge': closed_form.ridge,
+  'kernel_ridge': closed_form.kernel_ridge,
+  'spectral_linear': closed_form.spectral_linear,
+}
 METHODS = {
   'hsd_form': hsd_form.make,
   'hsd_reference': hsd_reference.make,
+  'fno': fno.make,
+  'geo_fno': geo_fno.make,
+  'gno': gno.make,
+  'mgn': mgn.make,
+  'deeponet': deeponet.make,
+  'transolver': transolver.make,
+  **CLOSED_FORM,
 }
 
 

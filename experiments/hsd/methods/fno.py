@@ -16,7 +16,7 @@ class Fno(nn.Module):
     operator: from fields at given places to such fields.
   """
 
-  operator: networks.GridOperator
+  operator: nn.Module
 
   @nn.compact
   def __call__(self, space: spaces.Space, fields: chex.Array) -> chex.Array:
@@ -34,7 +34,7 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
   return networks.on_vertices(problem, Fno(operator(problem, options)))
 
 
-def operator(problem: learner.Problem, options: ml_collections.ConfigDict) -> networks.GridOperator:
+def operator(problem: learner.Problem, options: ml_collections.ConfigDict) -> nn.Module:
   """The operator with the options of `make`."""
   shape = (options.grid,) * problem.space.places.shape[1]
   return networks.GridOperator(

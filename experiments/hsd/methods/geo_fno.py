@@ -21,7 +21,7 @@ class GeoFno(nn.Module):
     hidden: widths of the network that moves them.
   """
 
-  operator: networks.GridOperator
+  operator: nn.Module
   hidden: tuple[int, ...]
 
   @nn.compact

@@ -47,36 +47,6 @@ class Modes(nn.Module):
     return out + nn.Dense(self.size, use_bias=False)(q) if self.skip else out
 
 
-class Fiber(nn.Module):
-  """The fiber: fields at vertices onto a grid, through Fourier layers, and back.
-
-  Attributes:
-    shape: of the grid.
-    width: channels.
-    layers: Fourier layers.
-    modes: kept frequencies.
-    features: of the output at a vertex.
-  """
-
-  shape: tuple[int, ...]
-  width: int
-  layers: int
-  modes: int
-  features: int
-
-  @nn.compact
-  def __call__(self, space: spaces.Space, fields: chex.Array) -> chex.Array:
-    """Maps fields (B, N, F) to (B, N, features)."""
-    ones = jnp.ones((*fields.shape[:-1], 1), fields.dtype)
-    nodes = networks.on_grid(
-      space, jnp.concatenate([fields, ones], axis=-1), self.shape, space.places
-    )
-    nodes = nn.Dense(self.width)(nodes)
-    nodes = networks.FourierLayers(self.width, self.layers, self.modes)(nodes)
-    found = networks.at_vertices(space, nodes, space.places)
-    return nn.Dense(self.features)(jax.nn.gelu(nn.Dense(2 * self.width)(found)))
-
-
 class Form(nn.Module):
   """The layers.
 
@@ -126,8 +96,9 @@ class Form(nn.Module):
     if options.fiber:
       shape = (options.grid,) * space.points.shape[1]
       gate = self.param(f'gate_{layer}', nn.initializers.constant(options.gate), ())
-      fiber = Fiber(shape, options.width, options.fourier_layers, options.modes, channels)
-      total += gate * fiber(space, fields)
+      size = options.width, options.fourier_layers, options.modes
+      fiber = networks.GridOperator(shape, *size, channels)
+      total += gate * fiber(space, fields, space.places)
     if options.commutator:
       told = nn.Dense(options.commutator_width)(q)[:, None]
       told = jnp.broadcast_to(told, (*fields.shape[:-1], told.shape[-1]))
