@@ -50,7 +50,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.checkpoint_every = 500
 
   config.optimizer = ml_collections.ConfigDict()
-  config.optimizer.learning_rate = 2e-3
+  config.optimizer.learning_rate = 5e-3
   config.optimizer.warmup_fraction = 0.05
   config.optimizer.weight_decay = 1e-5
   config.optimizer.clip = 1.0
@@ -84,6 +84,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.gno = {'width': 64, 'layers': 3, 'radius': 0.15}
   config.mgn = {'width': 32, 'layers': 6}
   config.deeponet = {'branch': (48, 64), 'trunk': (64, 64), 'basis': 64}
+  config.simplicial = {'width': 32, 'layers': 4}
   config.transolver = {'width': 64, 'layers': 3, 'heads': 4, 'slices': 32}
   penalties = tuple(10.0**n for n in range(-9, 2))
   config.identity = {}

@@ -82,7 +82,8 @@ def build(
   found = []
   for k, (operator, star) in enumerate(zip(operators, weights, strict=True)):
     count = min(modes, len(star)) if like is None else like[1].bases[k].shape[1]
-    basis = spectra.eigenbasis(operator, star, count, gap if like is None else 0.0)
+    # As many as the other mesh has, wherever this cuts: each mode is a cluster.
+    basis = spectra.eigenbasis(operator, star, count, gap if like is None else -1.0)
     found.append(basis if like is None else _aligned(task, basis, star, k, *like, gap))
   derivative = jax.jit(projections.spectral_derivative, static_argnums=2)
   with jax.enable_x64(True):

@@ -12,6 +12,7 @@ from experiments.hsd.methods import (
   hsd_reference,
   learner,
   mgn,
+  simplicial,
   transolver,
 )
 from lib.io import fields
@@ -31,6 +32,7 @@ METHODS = {
   'gno': gno.make,
   'mgn': mgn.make,
   'deeponet': deeponet.make,
+  'simplicial': simplicial.make,
   'transolver': transolver.make,
   **CLOSED_FORM,
 }

@@ -1,4 +1,4 @@
-"""A graph neural operator: means over balls around the vertices. Li et al. (2020), arXiv:2003.03485.
+"""A graph neural operator: means over balls around vertices. Li et al. (2020), arXiv:2003.03485.
 
 As in the code of Zheng et al. (2026), a vertex's message is a network of the means of its
 neighbours' features and relative places, rather than a mean of networks.
@@ -6,7 +6,6 @@ neighbours' features and relative places, rather than a mean of networks.
 
 import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import ml_collections
 

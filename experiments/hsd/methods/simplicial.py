@@ -5,6 +5,7 @@ linear, and gates do not change with signs, so that to turn a cell flips its own
 others.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import chex
@@ -93,7 +94,7 @@ def operator_sizes(space: spaces.Space) -> tuple[tuple[float, float], ...]:
   """Root mean squares of what d_k and δ_{k+1} make of independent numbers of variance 1."""
   found = []
   squares = [np.asarray(unit, np.float64) ** 2 for unit in cell_units(space.stars)]
-  for k, (lower, higher) in enumerate(zip(squares[:-1], squares[1:], strict=True)):
+  for k, (lower, higher) in enumerate(itertools.pairwise(squares)):
     total = float(jnp.sum(higher * operators.derivative_abs(space.complex, k, 1 / lower)))
     found.append(((total / len(higher)) ** 0.5, (total / len(lower)) ** 0.5))
   return tuple(found)
@@ -137,7 +138,7 @@ def _signed_sums(table: complexes.Cofaces, back: complexes.Cofaces, x: chex.Arra
     return total.at[:, back.index].add(x[:, None] * back.sign[..., None].astype(x.dtype))
   for index, sign in zip(*table, strict=True):
     total += _take(x, index) * sign[:, None].astype(x.dtype)
-  return total
+  return jax.lax.optimization_barrier(total)
 
 
 _signed_sums.defvjp(
