@@ -1,5 +1,7 @@
 """What a config must satisfy before anything is compiled or written."""
 
+import math
+
 import ml_collections
 
 from experiments.hsd import data, methods, report
@@ -9,12 +11,9 @@ from lib.stats import claims
 POSITIVE = (
   'num_seeds', 'cpu_devices', 'steps', 'batch_size', 'chunk_steps', 'checkpoint_every',
   'space.modes', 'space.gap', 'optimizer.learning_rate', 'optimizer.clip', 'eval.shown',
-  'hsd_form.layers', 'hsd_form.hidden', 'hsd_form.width', 'hsd_form.fourier_layers',
-  'hsd_form.modes', 'hsd_form.commutator_width',
-  'hsd_reference.width', 'hsd_reference.fourier_layers', 'hsd_reference.modes',
-  'hsd_reference.commutator_width',
 )  # fmt: skip
 NOT_NEGATIVE = ('seed', 'optimizer.weight_decay', 'hsd_form.gate', 'hsd_reference.penalty')
+GRIDS = ('hsd_form', 'hsd_reference', 'fno', 'geo_fno')
 VARIED = ('space', 'optimizer', *methods.METHODS)
 
 
@@ -37,11 +36,19 @@ def check(config: ml_collections.ConfigDict) -> None:
 
 def _check_values(config) -> None:
   flat = fields.flatten(config)
-  fields.check_ranges(flat, POSITIVE, NOT_NEGATIVE)
+  of_methods = {name: x for name, x in flat.items() if name.split('.')[0] in methods.METHODS}
+  sizes = [n for n, x in of_methods.items() if type(x) in (int, float) and n not in NOT_NEGATIVE]
+  fields.check_ranges(flat, (*POSITIVE, *sizes), NOT_NEGATIVE)
+  for name, x in of_methods.items():
+    if isinstance(x, tuple):
+      whole = x and all(type(one) in (int, float) and 0 < one < math.inf for one in x)
+      fields.require(name, x, whole, 'of positive numbers')
   fields.check_choice('space.stars', flat['space.stars'], ('metric', 'combinatorial'))
   warmup = flat['optimizer.warmup_fraction']
   fields.require('optimizer.warmup_fraction', warmup, 0 <= warmup < 1, 'in [0, 1)')
-  for section in ('hsd_form', 'hsd_reference'):
+  for section in GRIDS:
     side, least = flat[f'{section}.grid'], 2 * flat[f'{section}.modes'] - 1
     fields.require(f'{section}.grid', side, side >= max(least, 2), f'at least {max(least, 2)}')
+  width, heads = flat['transolver.width'], flat['transolver.heads']
+  fields.require('transolver.width', width, width % heads == 0, f'a multiple of the heads, {heads}')
   fields.require('seed', flat['seed'], flat['seed'] + flat['num_seeds'] <= 2**31, 'below 2³¹')
