@@ -1,6 +1,6 @@
 """Flow of prescribed circulation on a torus of random conductivity.
 
-python -m experiments.hsd.main --config=configs/hsd/quick.py
+  python -m experiments.hsd.main --config=configs/hsd/quick.py
 
 On one core of an AMD EPYC beside other jobs 11 min 19 s, data included. Relative errors: hsd_form
 0.44, without its projection 0.33, a Fourier operator 0.34, modes alone 0.55, ridge 0.61.
