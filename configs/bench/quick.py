@@ -9,6 +9,7 @@ time of one of FQL, and 57 [56, 60] updates of 3 seeds are done in a second.
 
 import ml_collections
 
+from configs.hsd import quick as hsd
 from configs.klent import quick as klent
 from configs.pql import quick
 from configs.renyi_diffusion import digits
@@ -80,6 +81,16 @@ def get_config() -> ml_collections.ConfigDict:
   config.neighbors.points = 10_000  # of each sample
   config.neighbors.features = 64
   config.neighbors.k = 5
+
+  config.hodge = ml_collections.ConfigDict()
+  config.hodge.edges = 30_000  # of the operators' mesh, about
+  config.hodge.scaling = (3_000, 30_000)  # edges N of the cases hodge_laplacian1_N
+  config.hodge.decomposed_edges = 3_000
+  config.hodge.cochains = 8  # that are decomposed at once
+  config.hodge.tol = 1e-4  # relative residual of the solves
+  config.hodge.training = ml_collections.ConfigDict()
+  for name in ('task', 'space', 'variants', 'batch_size', 'hsd_form', 'fno'):
+    config.hodge.training[name] = hsd.get_config()[name]
 
   config.selfplay = ml_collections.ConfigDict()
   config.selfplay.num_seeds = 1

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from experiments.bench import diffusion, games
+from experiments.bench import diffusion, games, hodge
 from experiments.bench.case import Case, training
 from experiments.pql import methods
 from experiments.pql.methods import agent
@@ -198,6 +198,7 @@ CASES: dict[str, Callable[[ml_collections.ConfigDict], Case]] = {
   },
   **diffusion.CASES,
   **games.CASES,
+  **hodge.CASES,
   **{f'{name}_update': functools.partial(_default_updates, name) for name in methods.METHODS},
 }
 
@@ -207,10 +208,17 @@ def sizes_of(config: ml_collections.ConfigDict, name: str) -> ml_collections.Con
   return fields.vary(config.offline, config.updates[name])
 
 
+def known(config: ml_collections.ConfigDict) -> list[str]:
+  """What `config.cases` may hold: CASES, `config.updates`, `config.plays`, `hodge.scaled`."""
+  return [*CASES, *config.updates, *config.plays, *hodge.scaled(config)]
+
+
 def build(config: ml_collections.ConfigDict, name: str) -> Case:
-  """Builds one of `config.cases`: of CASES, of `config.updates` or of `config.plays`."""
+  """Builds one of `config.cases`, which are `known`."""
   if name in config.plays:
     return games.build(config.plays[name].part, games.sizes_of(config, name))
   if name in config.updates:
     return offline_updates(config.updates[name].method, sizes_of(config, name))
+  if name in (scaled := hodge.scaled(config)):
+    return hodge.apply('laplacian1', scaled[name])
   return CASES[name](config)

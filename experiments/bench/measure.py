@@ -7,8 +7,8 @@ import jax
 import ml_collections
 import numpy as np
 
-from experiments.bench import diffusion, games, peers, yardsticks
-from experiments.bench.cases import CASES, Case, build, sizes_of
+from experiments.bench import diffusion, games, hodge, peers, yardsticks
+from experiments.bench.cases import Case, build, known, sizes_of
 from experiments.pql import methods
 from experiments.pql.methods import agent
 from lib.io import progress
@@ -24,9 +24,9 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   if not config.cases:
     raise ValueError('config.cases is empty.')
   for name in config.cases:
-    if name not in (*CASES, *config.updates, *config.plays):
-      known = ', '.join([*CASES, *config.updates, *config.plays])
-      raise ValueError(f'config.cases must be among {known}, got {name!r}.')
+    if name not in known(config):
+      names = ', '.join(known(config))
+      raise ValueError(f'config.cases must be among {names}, got {name!r}.')
   for name, changes in config.updates.items():
     if changes.get('method') not in (*methods.METHODS, PEER):
       raise ValueError(f'config.updates.{name}.method: no {changes.get("method")!r}.')
@@ -53,6 +53,7 @@ def prepare(config: ml_collections.ConfigDict) -> None:
   if not config.min_seconds >= 0:
     raise ValueError(f'config.min_seconds must be zero or more, got {config.min_seconds}.')
   diffusion.check(config)
+  hodge.check(config)
   if games.used(config):
     peers.check_installed('cases', ('pgx', 'mctx'))
   games.check(config)
@@ -84,11 +85,13 @@ def measure(run, _) -> None:
     cases['torch_unet'] = Case(None, ())
     config_ratios.append(('diffusion_unet', 'torch_unet'))
   beside = {n: peers.HOST[n] for n in names if config.host_peers and n in peers.HOST}
-  for name, (other, make, _) in beside.items():
-    ours, peer_tasks[other] = cases[name], make(config, cases[name])
-    done = round(ours.updates * peer_tasks[other].work * ours.seeds / ours.work)
-    cases[other] = Case(None, (), done, 1, ours.unit)
-    config_ratios.append((name, other))
+  for name, hosts in beside.items():
+    ours = cases[name]
+    for other, make, _ in hosts:
+      peer_tasks[other] = make(config, ours)
+      done = round(ours.updates * peer_tasks[other].work * ours.seeds / ours.work)
+      cases[other] = Case(None, (), done, 1, ours.unit)
+      config_ratios.append((name, other))
   console.say(f'compiling {", ".join(cases)}')
   tasks = {
     'matmul': yardsticks.matmul(config.matmul_size),
@@ -100,8 +103,10 @@ def measure(run, _) -> None:
       if n not in peer_tasks
     },
   }
-  for name, (other, _, check) in beside.items():
-    check(config, jax.device_get(tasks[name].call()), tasks[other].call())
+  for name, hosts in beside.items():
+    found = jax.device_get(tasks[name].call())
+    for other, _, check in hosts:
+      check(config, found, tasks[other].call())
   rounds = []
   with contextlib.closing(progress.Progress('bench', 'round')) as show:
     show(0, config.rounds)

@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 from scipy import special, stats
 
-from experiments.bench import cases, yardsticks
+from experiments.bench import cases, hodge, hodge_peers, yardsticks
 from lib.io import models
 
 
@@ -257,11 +257,25 @@ class Host(NamedTuple):
 
 # By our case.
 HOST = {
-  'voting': Host('numpy_voting', numpy_voting, check_voting),
-  'sign_flip': Host('scipy_sign_flip', scipy_sign_flip, check_sign_flip),
-  'sign_flip_clustered': Host(
-    'scipy_sign_flip_clustered',
-    functools.partial(scipy_sign_flip, clustered=True),
-    check_sign_flip,
+  'voting': (Host('numpy_voting', numpy_voting, check_voting),),
+  'sign_flip': (Host('scipy_sign_flip', scipy_sign_flip, check_sign_flip),),
+  'sign_flip_clustered': (
+    Host(
+      'scipy_sign_flip_clustered',
+      functools.partial(scipy_sign_flip, clustered=True),
+      check_sign_flip,
+    ),
+  ),
+  **{
+    f'hodge_{name}': (
+      Host(
+        f'scipy_{name}', functools.partial(hodge_peers.product, name), hodge_peers.check_product
+      ),
+    )
+    for name in hodge.OPERATORS
+  },
+  'hodge_decompose': tuple(
+    Host(f'scipy_{name}', make, hodge_peers.check_parts)
+    for name, make in hodge_peers.DECOMPOSE.items()
   ),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib import figure, tri
+from matplotlib import figure, ticker, tri
 from mpl_toolkits.mplot3d import art3d
 
 from experiments.hsd import data, evaluate
@@ -17,6 +17,7 @@ Values = Mapping[str, Mapping[str, np.ndarray]]  # by method and metric, one num
 Pictures = dict[str, tuple[figure.Figure, str]]
 SHOWN = 4  # methods of the picture of fields, the best ones
 MODES = 60  # of the picture of spectra
+_RANGE = 1e-9  # of energies, from the largest one down
 _COLORS = ('viridis', 'RdBu_r')  # of sizes, and of values with a sign
 _VIEW = (42, -60)  # elevation and azimuth of surfaces in space, in degrees
 
@@ -31,7 +32,7 @@ def draw(run: app.Run, loaded: data.Data, values: Values) -> Pictures:
   truth = loaded.test[task.output.name][0]
   best = sorted(values, key=lambda name: values[name]['error'].mean())[:SHOWN]
   pictures = {
-    'errors.png': (bars(values), 'Relative errors; bars are means, points are seeds.'),
+    'errors.png': (errors(values), 'Relative errors; circles are means, points are seeds.'),
     'fields.png': (
       fields(task, truth, {name: found[name] for name in best}),
       f'{_quantity(task)} of the first test sample: the truth, the {len(best)} best methods of '
@@ -50,16 +51,20 @@ def draw(run: app.Run, loaded: data.Data, values: Values) -> Pictures:
   return pictures
 
 
-def bars(values: Values) -> figure.Figure:
+def errors(values: Values) -> figure.Figure:
   """Draws the error of each method."""
   drawing = figure.Figure(figsize=(7, 0.32 * len(values) + 1), layout='constrained')
   axis = drawing.subplots()
   names = sorted(values, key=lambda name: -values[name]['error'].mean())
   for place, name in enumerate(names):
-    errors = values[name]['error']
-    axis.barh(place, errors.mean(), color='C0', alpha=0.6)
-    axis.plot(errors, np.full(len(errors), place), '.', color='0.2', markersize=4)
+    of_seeds = values[name]['error']
+    axis.axhline(place, color='0.9', linewidth=1, zorder=0)
+    axis.plot(of_seeds.mean(), place, 'o', color='C0', markersize=8, alpha=0.6)
+    axis.plot(of_seeds, np.full(len(of_seeds), place), '.', color='0.2', markersize=4)
   axis.set(yticks=range(len(names)), yticklabels=names, xlabel='relative error', xscale='log')
+  axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  axis.xaxis.set_major_formatter('{x:g}')
+  axis.xaxis.set_minor_formatter(ticker.NullFormatter())
   return drawing
 
 
@@ -87,10 +92,11 @@ def hodge_parts(
   task: record.Task, truth: np.ndarray, found: np.ndarray, name: str
 ) -> figure.Figure:
   """Draws the parts of the truth and of the error."""
-  rows = {'truth': truth, f'error of {name}': found - truth}
-  drawing, axes = _grid(task, 2, 4)
-  for line, (label, w) in zip(axes, rows.items(), strict=True):
-    parts = {label: w, **{k: part[0] for k, part in evaluate.parts(task, w[None]).items()}}
+  rows = np.stack([truth, found - truth])
+  split = evaluate.parts(task, rows)
+  drawing, axes = _grid(task, 2, 1 + len(split))
+  for i, label in enumerate(('truth', f'error of {name}')):
+    line, parts = axes[i], {label: rows[i], **{k: part[i] for k, part in split.items()}}
     scale = _limits(task, list(parts.values()))
     for axis, (part, v) in zip(line, parts.items(), strict=True):
       image = paint(axis, task, v, *scale, _COLORS[0])
@@ -107,12 +113,15 @@ def power(task: record.Task, truth: np.ndarray, found: Mapping[str, np.ndarray])
   drawing = figure.Figure(figsize=(7, 3.4), layout='constrained')
   axis = drawing.subplots()
   x = np.arange(len(basis.values))
-  coefficients = lambda w: (basis.vectors.T @ (star * w)) ** 2 + 1e-18
-  axis.semilogy(x, coefficients(truth), color='0.3', linewidth=2, label='truth')
-  for name, w in found.items():
-    axis.semilogy(x, coefficients(w - truth), '.-', label=f'error of {name}', linewidth=0.8)
-  axis.set(xlabel='mode, by eigenvalue', ylabel='energy')
-  axis.legend(frameon=False, fontsize='small')
+  energies = lambda w: (basis.vectors.T @ (star * w)) ** 2
+  of_truth = energies(truth)
+  axis.bar(x, of_truth, width=0.9, color='0.85', label='truth')
+  for marker, (name, w) in zip('o+x.', found.items(), strict=False):
+    axis.plot(x, energies(w - truth), marker, fillstyle='none', label=f'error of {name}')
+  top = of_truth.max()
+  axis.set(xlabel='mode, by eigenvalue', ylabel='energy', yscale='log', xlim=(-0.5, len(x) - 0.5))
+  axis.set_ylim(_RANGE * top, 3 * top)
+  drawing.legend(frameon=False, fontsize='small', loc='outside upper center', ncols=5)
   return drawing
 
 

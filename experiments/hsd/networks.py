@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.hsd import space as spaces
 from experiments.hsd.methods import learner
+from lib.hodge import operators
 from lib.nn import grids
 
 
@@ -27,8 +28,15 @@ def num_features(problem: learner.Problem) -> int:
 
 
 def output(problem: learner.Problem, space: spaces.Space, fields: chex.Array) -> chex.Array:
-  """Fields at vertices (B, N, out_channels) as cochains of the output's degree (B, n)."""
-  return spaces.to_cochains(space, problem.degree, fields)
+  """The change (B, n) that fields at vertices (B, N, channels_written) are or have as potential."""
+  return change(problem, space, spaces.to_cochains(space, problem.written, fields))
+
+
+def change(problem: learner.Problem, space: spaces.Space, w: chex.Array) -> chex.Array:
+  """The change (B, n) that cochains of the degree that is written are or have as potential."""
+  if problem.written == problem.degree:
+    return w
+  return operators.derivative(space.complex, problem.written, w)
 
 
 class FourierLayers(nn.Module):

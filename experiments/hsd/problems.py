@@ -61,11 +61,15 @@ def build(config: ml_collections.ConfigDict, name: str, loaded: data.Data) -> le
   """The problem of one of `config.methods`."""
   task = loaded.task
   by = scales(task, loaded.train)
+  written = task.output.degree - fields.varied(config, name).space.potential
+  if written < 0:
+    raise ValueError('config.space.potential: values at vertices are no derivative.')
   return learner.Problem(
     degrees={field.name: field.degree for field in task.inputs},
     channels={field.name: spaces.channels(task, field.degree) for field in task.inputs},
     degree=task.output.degree,
-    out_channels=spaces.channels(task, task.output.degree),
+    written=written,
+    channels_written=spaces.channels(task, written),
     start=task.start,
     keeps_harmonic=task.keeps_harmonic,
     space=space(config, name, task),

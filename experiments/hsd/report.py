@@ -50,12 +50,15 @@ def write(run: app.Run, loaded: data.Data) -> None:
   """Writes results.json, report.md and the figures from what the methods left in the workdir."""
   config = run.config
   by_method = {name: values(run, name) for name in config.methods if is_finished(run, name)}
+  samples = dict.fromkeys(BETTER, config.data.test)
+  samples |= dict.fromkeys(('finer_error', 'finer_growth'), config.data.finer)
+  samples['valid_error'] = config.data.valid
   rows = []
   for name, found in by_method.items():
     for metric in [m for m in (*BETTER, 'parameters', 'ms_per_step') if m in found]:
       seeds = len(found[metric])
       estimate = intervals.mean_interval(found[metric])
-      count = seeds * config.data.test if metric in BETTER else seeds
+      count = seeds * samples.get(metric, 1)
       better = BETTER.get(metric)
       rows.append(tables.row(name, metric, estimate, n=count, seeds=seeds, better=better))
   # What has no seeds is the same for all of them.

@@ -4,6 +4,7 @@ The parts are orthogonal in the ⋆ product. With the stars of `operators.relati
 for cochains that vanish on the boundary, and batched complexes decompose under `jax.vmap`.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -100,7 +101,7 @@ def exact_part(
   Arguments are those of `decompose`, k > 0.
   """
   free = stars[k - 1] != 0
-  gradient = lambda a: operators.derivative(c, k - 1, free * a)
+  gradient = lambda a: operators.derivative(c, k - 1, a)  # which is zero where it is not free
   adjoint = lambda v: free * operators.transpose(c, k - 1, stars[k] * v)
   diagonal = free * operators.transpose_abs(c, k - 1, stars[k])
   sizes = free * operators.transpose_abs(c, k - 1, abs(stars[k] * w))
@@ -125,7 +126,7 @@ def coexact_part(
   weights = operators.inverse(stars[k])
   free = stars[k + 1] != 0
   coboundary = lambda v: free * operators.derivative(c, k, v)
-  adjoint = lambda y: weights * operators.transpose(c, k, free * y)
+  adjoint = lambda y: weights * operators.transpose(c, k, y)  # which is zero where it is not free
   diagonal = free * operators.derivative_abs(c, k, weights)
   sizes = free * operators.derivative_abs(c, k, abs(w))
   copotential, solve = conjugate_gradients(
@@ -181,7 +182,7 @@ def conjugate_gradients(
 ) -> tuple[chex.Array, Solve]:
   """Solves A x = b for symmetric A >= 0 and b in its range, scaled by the diagonal.
 
-  The right-hand sides of a batch run together and each stops by itself. Differentiable in b, at
+  Each right-hand side of a batch stops by itself. Differentiable in b, at
   the cost of one more solve; the derivative in what `matvec` holds is that of the solution too.
 
   Args:
@@ -199,41 +200,74 @@ def conjugate_gradients(
   tiny = 8 * jnp.finfo(b.dtype).eps
   dot = lambda u, v: jnp.sum(u * v, axis=-1, keepdims=True)
 
-  def solve(matvec: Callable, b: chex.Array) -> tuple[chex.Array, chex.Array]:
+  def solve_together(matvec: Callable, b: chex.Array) -> tuple[chex.Array, chex.Array]:
     enough = tol**2 * dot(b, b)
 
     def going(state):
-      _, r, _, rho, step, _ = state
-      return (step < max_steps) & jnp.any(unfinished(r, rho))
+      return (state.step < max_steps) & jnp.any(unfinished(state))
 
-    def unfinished(r, rho):
-      return (dot(r, r) > enough) & (rho > 0)
+    def unfinished(state):
+      return (state.square > enough) & (state.rho > 0)
 
     def advance(state):
-      x, r, p, rho, step, steps = state
-      active = unfinished(r, rho)
+      x, r, p, rho = state.x, state.r, state.p, state.rho
+      active = unfinished(state)
       ap = matvec(p)
       curvature = dot(p, ap)
       # A direction in the kernel, which is where rounding leads, or an A that is not >= 0, ends it.
-      inside = curvature > tiny * dot(p, diagonal * p)
-      rho = jnp.where(active & ~inside, 0, rho)
+      rho = jnp.where(active & ~(curvature > tiny * state.size), 0, rho)
       alpha = jnp.where(active, rho, 0) * operators.inverse(curvature)
       x, r = x + alpha * p, r - alpha * ap
       z = scale * r
       new = jnp.where(active & (rho > 0), dot(r, z), 0)
-      p = z + new * operators.inverse(rho) * p
-      return x, r, p, new, step + 1, steps + active
+      beta = new * operators.inverse(rho)
+      p = z + beta * p
+      size = new + beta**2 * state.size
+      return _State(x, r, p, new, size, dot(r, r), state.step + 1, state.steps + active)
 
     z = scale * b
-    zero = jnp.zeros_like(b)
     counts = jnp.zeros((*b.shape[:-1], 1), jnp.int32)
-    state = jax.lax.while_loop(going, advance, (zero, b, z, dot(b, z), 0, counts))
-    return state[0], state[5]
+    first = _State(jnp.zeros_like(b), b, z, dot(b, z), dot(b, z), dot(b, b), 0, counts)
+    last = jax.lax.while_loop(going, advance, first)
+    return last.x, last.steps
+
+  def solve(matvec: Callable, b: chex.Array) -> tuple[chex.Array, chex.Array]:
+    rows = b.reshape(-1, b.shape[-1])
+    run = functools.partial(solve_together, matvec)
+    # One by one on CPUs, in whose caches the vectors of one solve stay.
+    x, steps = jax.lax.platform_dependent(
+      rows, cpu=functools.partial(jax.lax.map, run), default=run
+    )
+    return x.reshape(b.shape), steps.reshape(*b.shape[:-1], 1)
 
   x, steps = jax.lax.custom_linear_solve(matvec, b, solve, symmetric=True, has_aux=True)
   rest = b - matvec(jax.lax.stop_gradient(x))
   residual = jnp.sqrt(dot(rest, rest) * operators.inverse(dot(b, b)))
   return x, Solve(steps[..., 0], jax.lax.stop_gradient(residual)[..., 0])
+
+
+class _State(NamedTuple):
+  """Of conjugate gradients: x, b - A x, the direction p, with numbers (..., 1) of each right side.
+
+  Attributes:
+    x: the solution so far.
+    r: its residual.
+    p: the direction.
+    rho: r · z of the scaled residual z, or zero where the solve has ended.
+    size: p · D p with the diagonal D, for p and r are orthogonal, up to rounding.
+    square: r · r.
+    step: how many there were.
+    steps: likewise, of each right-hand side (..., 1).
+  """
+
+  x: chex.Array
+  r: chex.Array
+  p: chex.Array
+  rho: chex.Array
+  size: chex.Array
+  square: chex.Array
+  step: chex.Numeric
+  steps: chex.Array
 
 
 def _unrounded(sums: chex.Array, sizes: chex.Array) -> chex.Array:

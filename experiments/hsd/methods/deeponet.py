@@ -47,7 +47,7 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     options: `branch` and `trunk`, widths of hidden layers, and `basis`, how many fields.
   """
   network = DeepONet(
-    tuple(options.branch), tuple(options.trunk), options.basis, problem.out_channels
+    tuple(options.branch), tuple(options.trunk), options.basis, problem.channels_written
   )
 
   def init(key):

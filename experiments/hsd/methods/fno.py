@@ -38,5 +38,5 @@ def operator(problem: learner.Problem, options: ml_collections.ConfigDict) -> nn
   """The operator with the options of `make`."""
   shape = (options.grid,) * problem.space.places.shape[1]
   return networks.GridOperator(
-    shape, options.width, options.layers, options.modes, problem.out_channels
+    shape, options.width, options.layers, options.modes, problem.channels_written
   )

@@ -57,5 +57,5 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     problem: what to predict from what.
     options: `width`, `layers`, and `radius` of the balls, in units of the unit cube.
   """
-  network = Gno(options.width, options.layers, options.radius, problem.out_channels)
+  network = Gno(options.width, options.layers, options.radius, problem.channels_written)
   return networks.on_vertices(problem, network)

@@ -6,6 +6,9 @@ The base changes the coefficients of the lowest modes of the Hodge Laplacian, bu
 ones where the task keeps them; the fiber is a Fourier neural operator on a grid around
 the mesh; C is a network at each vertex that starts at zero. What the last two add is orthogonal to
 the modes, so that they change no coefficient of the base.
+
+With `config.space.potential` the right-hand side is that of a (k-1)-form α, by its own modes, and
+ω ← ω + d α: closed, and of no periods, whatever the networks do. This is ours.
 """
 
 from typing import Any
@@ -67,31 +70,34 @@ class Form(nn.Module):
   @nn.compact
   def __call__(self, space: spaces.Space, inputs: learner.Inputs) -> chex.Array:
     """Predicts changes (B, n) of inputs (B, n)."""
-    options, degree = self.options, self.problem.degree
-    basis, weight = space.bases[degree], space.weights[degree]
-    q = (spectral_features(self.problem, space, inputs) - self.means) / self.stds
-    fields = networks.features(self.problem, space, inputs)
-    change = jnp.zeros_like(inputs[self.problem.start])
+    options, problem = self.options, self.problem
+    basis, weight = (x[problem.written] for x in (space.bases, space.weights))
+    keeps = options.overwrite and problem.keeps_harmonic and problem.written == problem.degree
+    q = (spectral_features(problem, space, inputs) - self.means) / self.stds
+    fields = networks.features(problem, space, inputs)
+    change = jnp.zeros_like(inputs[problem.start])
     for layer in range(options.layers):
       if layer:
-        own = projections.coefficients(basis, weight, change) / self.scale
+        own = written(problem, space, change) / self.scale
         q_now = jnp.concatenate([q, own], axis=-1)
-        now = spaces.to_vertices(space, degree, change)
+        now = spaces.to_vertices(space, problem.degree, change)
         fields_now = jnp.concatenate([fields, now], axis=-1)
       else:
         q_now, fields_now = q, fields
       step = self.scale * Modes(options.hidden, basis.shape[1], options.skip)(q_now)
-      if options.overwrite and self.problem.keeps_harmonic:
+      if keeps:
         step = jnp.where(space.kernel, 0, step)
-      change += projections.synthesize(basis, step)
+      total = projections.synthesize(basis, step)
       if options.fiber or options.commutator:
-        rest = networks.output(self.problem, space, self.rest(space, q_now, fields_now, layer))
-        change += projections.complement(basis, weight, rest) if options.project else rest
+        rest = self.rest(space, q_now, fields_now, layer)
+        rest = spaces.to_cochains(space, problem.written, rest)
+        total += projections.complement(basis, weight, rest) if options.project else rest
+      change += networks.change(problem, space, total)
     return change
 
   def rest(self, space: spaces.Space, q: chex.Array, fields: chex.Array, layer: int) -> chex.Array:
     """What the fiber and the commutator make of the features, at vertices (B, N, out_channels)."""
-    options, channels = self.options, self.problem.out_channels
+    options, channels = self.options, self.problem.channels_written
     total = jnp.zeros((*fields.shape[:-1], channels))
     if options.fiber:
       shape = (options.grid,) * space.points.shape[1]
@@ -114,10 +120,10 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
   @jax.jit
   def statistics(inputs, output):
     q = spectral_features(problem, space, inputs)
-    own = projections.coefficients(space.bases[degree], space.weights[degree], output)
+    own = written(problem, space, output)
     return q.mean(axis=0), q.std(axis=0), jnp.sqrt(jnp.mean(own**2, axis=0))
 
-  space, degree = problem.space, problem.degree
+  space = problem.space
   inputs = {name: problem.train[name] for name in problem.degrees}
   means, stds, scale = map(np.asarray, statistics(inputs, problem.train['output']))
   network = Form(problem, options, means, floored(stds), floored(scale))
@@ -143,6 +149,18 @@ def spectral_features(
     if k > 0:
       found.append(own @ space.derivatives[k - 1])
   return jnp.concatenate(found, axis=-1)
+
+
+def written(problem: learner.Problem, space: spaces.Space, change: chex.Array) -> chex.Array:
+  """The coefficients (B, m) of changes (B, n), or of their potentials."""
+  k, weight = problem.written, space.weights[problem.degree]
+  if k == problem.degree:
+    return projections.coefficients(space.bases[k], weight, change)
+  images = networks.change(problem, space, space.bases[k].T)
+  sizes = jnp.sum(weight * images**2, axis=-1)
+  # What d takes to zero has no say in the change.
+  seen = sizes > 1e-6 * sizes.max()
+  return jnp.where(seen, (weight * change) @ images.T / jnp.where(seen, sizes, 1), 0)
 
 
 def floored(scale: np.ndarray) -> np.ndarray:

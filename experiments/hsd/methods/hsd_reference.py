@@ -82,7 +82,7 @@ class Reference(nn.Module):
     hidden = q
     for width in options.hidden:
       hidden = Gated(width)(hidden)
-    basis, channels = space.bases[0], problem.out_channels
+    basis, channels = space.bases[0], problem.channels_written
     size = basis.shape[1]
     head = nn.Dense(size * channels, kernel_init=nn.initializers.orthogonal(0.1))(hidden)
     base = jnp.einsum('nm,bmd->bnd', basis, head.reshape(-1, size, channels))

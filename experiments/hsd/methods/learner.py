@@ -25,7 +25,9 @@ class Problem(NamedTuple):
     degrees: of the inputs' cochains, by name.
     channels: numbers that each input has at a vertex, by name.
     degree: of the output.
-    out_channels: numbers that the output has at a vertex.
+    written: the degree that networks write, of the change or, where it is known to be exact, of a
+      potential, one less.
+    channels_written: numbers that this has at a vertex.
     start: the input, of the output's degree and in its units, from which changes are counted.
     keeps_harmonic: whether changes have no harmonic part.
     space: of the mesh that is trained on.
@@ -37,7 +39,8 @@ class Problem(NamedTuple):
   degrees: Mapping[str, int]
   channels: Mapping[str, int]
   degree: int
-  out_channels: int
+  written: int
+  channels_written: int
   start: str
   keeps_harmonic: bool
   space: spaces.Space

@@ -64,5 +64,5 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
   """
   low, high = np.asarray(problem.space.places)[np.asarray(problem.space.complex.edges).T]
   length = float(np.linalg.norm(high - low, axis=-1).mean())
-  network = Mgn(options.width, options.layers, length, problem.out_channels)
+  network = Mgn(options.width, options.layers, length, problem.channels_written)
   return networks.on_vertices(problem, network)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from experiments.hsd import networks
 from experiments.hsd import space as spaces
 from experiments.hsd.methods import learner
 from lib.hodge import complexes, operators
@@ -42,8 +43,8 @@ class Simplicial(nn.Module):
 
   @nn.compact
   def __call__(self, space: spaces.Space, inputs: learner.Inputs) -> chex.Array:
-    """Maps inputs (B, n) to cochains of the output's degree (B, n)."""
-    c, degree = space.complex, self.problem.degree
+    """Maps inputs (B, n) to the change (B, n)."""
+    c, degree = space.complex, self.problem.written
     units = [unit[:, None] for unit in cell_units(space.stars)]
     degrees = range(len(units))
     # A bias would not turn with a cell.
@@ -82,7 +83,8 @@ class Simplicial(nn.Module):
         told = [abs(messages[k]), at_corners(c, k, messages[0])]
         gate = nn.Dense(self.width)(jnp.concatenate(told, axis=-1))
         x[k] += messages[k] * jax.nn.sigmoid(gate)
-    return (dense(degree, 1)(x[degree]) / units[degree])[..., 0]
+    found = dense(degree, 1)(x[degree]) / units[degree]
+    return networks.change(self.problem, space, found[..., 0])
 
 
 def cell_units(stars: Sequence[chex.Array]) -> list[chex.Array]:
@@ -138,7 +140,7 @@ def _signed_sums(table: complexes.Cofaces, back: complexes.Cofaces, x: chex.Arra
     return total.at[:, back.index].add(x[:, None] * back.sign[..., None].astype(x.dtype))
   for index, sign in zip(*table, strict=True):
     total += _take(x, index) * sign[:, None].astype(x.dtype)
-  return jax.lax.optimization_barrier(total)
+  return total
 
 
 _signed_sums.defvjp(

@@ -81,6 +81,6 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     options: `width`, `layers`, `heads` that divide the width, and `slices` of each.
   """
   network = Transolver(
-    options.width, options.layers, options.heads, options.slices, problem.out_channels
+    options.width, options.layers, options.heads, options.slices, problem.channels_written
   )
   return networks.on_vertices(problem, network)

@@ -86,15 +86,16 @@ def linear_invariant(
     expected: b; where it is 0, so is what it is compared with.
 
   Returns:
-    The invariant whose residual is max |A w - b| over max |A| |w|.
+    The invariant whose residual is max |A w - b| over the larger of max |A| |w| and max |b|.
   """
   matrix = sparse.csr_array(matrix, dtype=np.float64)
   absolute = abs(matrix)
 
   def residual(samples, output):
-    error = abs((matrix @ output.T).T - expected(samples)).max(axis=-1, initial=0)
+    known = np.asarray(expected(samples))
+    error = abs((matrix @ output.T).T - known).max(axis=-1, initial=0)
     # What is summed up sets the scale, for b may be zero; a floor, for the output may be as well.
-    scale = (absolute @ abs(output).T).T.max(axis=-1, initial=0)
+    scale = np.maximum((absolute @ abs(output).T).T, abs(known)).max(axis=-1, initial=0)
     return error / np.maximum(scale, np.finfo(float).tiny)
 
   return Invariant(name, residual)

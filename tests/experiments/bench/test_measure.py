@@ -12,15 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from absl.testing import parameterized
 
-from configs.bench import diffusion, games, lm, pql, quick, stats
+from configs.bench import diffusion, games, hodge, lm, pql, quick, stats
 from experiments.bench import cases, measure, peers
 from lib.train import app
 
 
 class PrepareTest(parameterized.TestCase):
-  @parameterized.parameters(quick, pql, lm, stats, diffusion, games)
-  def test_every_config_passes(self, module):
-    measure.prepare(module.get_config())
+  @parameterized.parameters(
+    (quick,), (pql,), (lm,), (stats,), (diffusion,), (games,), (hodge,), (hodge, 'decompose')
+  )
+  def test_every_config_passes(self, module, *part):
+    measure.prepare(module.get_config(*part))
 
   @parameterized.parameters(
     ({'cases': ()}, r'config\.cases is empty'),
@@ -38,6 +40,10 @@ class PrepareTest(parameterized.TestCase):
     ({'diffusion': {'unet': {'shape': (9, 9, 1)}}}, r'config\.diffusion\.unet: .*multipliers'),
     ({'diffusion': {'likelihood': {'probes': -1}}}, r'config\.diffusion\.likelihood\.probes'),
     ({'neighbors': {'k': 10_000}}, r'config\.neighbors\.points must be more than k'),
+    ({'hodge': {'edges': 35}}, r'config\.hodge\.edges must be at least 36, got 35'),
+    ({'hodge': {'scaling': (9, 99)}}, r'config\.hodge\.scaling must be at least 36'),
+    ({'hodge': {'tol': 0.0}}, r'config\.hodge\.tol must be in \(0, 1\), got 0'),
+    ({'hodge': {'training': {'task': {'name': 'heat'}}}}, r"config\.hodge\.training: .*no 'heat'"),
     ({'offline': {'updates': 0}}, r'config\.offline\.updates'),
     ({'offline': {'agent': {'q_aggregation': 'max'}}}, r"config\.offline\.agent: .*'max'"),
     ({'offline': {'agent': {'pde': {'form': 'jacobi'}}}}, r"config\.offline\.agent: .*'jacobi'"),
@@ -131,11 +137,11 @@ class MeasureTest(chex.TestCase):
       rows = {(row['method'], row['metric']) for row in write.call_args[0][1]}
       self.assertIn(('sign_flip', 'time_over_scipy_sign_flip'), rows)
       self.assertIn(('scipy_sign_flip', 'draws_per_s'), rows)
-      wrong = peers.HOST['sign_flip']._replace(
+      wrong = peers.HOST['sign_flip'][0]._replace(
         make=lambda config, ours: peers.yardsticks.Task(lambda: 0.99, ours.work)
       )
       with (
-        mock.patch.dict(peers.HOST, {'sign_flip': wrong}),
+        mock.patch.dict(peers.HOST, {'sign_flip': (wrong,)}),
         self.assertRaisesRegex(AssertionError, '0.99'),
       ):
         measure.measure(run, None)

@@ -50,7 +50,7 @@ class SignFlipTest(chex.TestCase):
   def test_p_values_agree_for_pairs_and_for_items(self):
     config = tiny()
     for name, clusters in (('sign_flip', 60), ('sign_flip_clustered', 15)):
-      case, host = cases.build(config, name), peers.HOST[name]
+      case, (host,) = cases.build(config, name), peers.HOST[name]
       task = host.make(config, case)
       # Of one cluster in one draw.
       self.assertEqual((case.work, task.work), (clusters * 2_000, clusters * 500))

@@ -156,6 +156,23 @@ class NetworksTest(parameterized.TestCase):
     if name != 'geo_fno':  # its places lie where multilinear weights have kinks
       self.assertLess(after, before)
 
+  @parameterized.product(
+    name=[name for name in TRAINED if name != 'geo_fno'], task=('circulation', 'shell')
+  )
+  def test_what_has_a_potential_is_exact(self, name, task):
+    config, problem = problem_of(task, name)
+    config.space.potential = True
+    problem = problems.build(config, name, toys.loaded(task))
+    method = methods.make(config, name, problem)
+    params = toys.random_like(jax.eval_shape(method.init, jax.random.key(0)))
+    found = apply(method, params, problem, problem.train).astype(np.float64)
+    size = evaluate.norm(toys.loaded(task).task.stars[problem.degree], found)
+    self.assertGreater(size.min(), 0)
+    for part, w in evaluate.parts(toys.loaded(task).task, found).items():
+      gap = found - w if part == 'exact' else w
+      norms = evaluate.norm(toys.loaded(task).task.stars[problem.degree], gap)
+      np.testing.assert_allclose(norms / size, 0, atol=1e-5)
+
   def test_spectral_convolution_is_that_of_the_fast_transform(self):
     layer = networks.SpectralConvolution(2)
     x = np.random.default_rng(0).normal(size=(2, 5, 4, 6, 3)).astype(np.float32)

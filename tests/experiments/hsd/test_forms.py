@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 
-from experiments.hsd import evaluate, methods, problems
+from experiments.hsd import evaluate, methods, networks, problems
 from experiments.hsd import space as spaces
 from lib.hodge import projections
 from tests.experiments.hsd import toys
@@ -61,6 +61,39 @@ class FormTest(parameterized.TestCase):
     config.hsd_form.overwrite = False
     change = coefficients(problem, predict(config, problem, params))
     self.assertGreater(abs(change[:, kernel]).max(), 1e-4 * abs(change).max())
+
+  @parameterized.parameters(('circulation', 2), ('darcy', 1), ('shell', 1))
+  def test_potentials_keep_what_the_task_keeps(self, task, layers):
+    config = toys.config(task)
+    config.hsd_form.layers = layers
+    config.space.potential = True
+    loaded = toys.loaded(task)
+    problem = problems.build(config, 'hsd_form', loaded)
+    params = drawn(config, problem)
+    whole = predict(config, problem, params).astype(np.float64)
+    change = whole * problems.scales(loaded.task, loaded.train).output
+    output = loaded.train[loaded.task.start] + change
+    for invariant in loaded.task.invariants:
+      residual = invariant.residual(loaded.train, output)
+      np.testing.assert_allclose(residual, 0, atol=1e-5, err_msg=invariant.name)
+    # Nor do fiber and commutator reach the derivatives of the modes.
+    if layers == 1:
+      config.hsd_form.update({'fiber': False, 'commutator': False})
+      gap = whole - predict(config, problem, params)
+      weight = np.asarray(problem.space.weights[problem.degree])
+      images = np.asarray(
+        networks.change(problem, problem.space, problem.space.bases[problem.written].T)
+      )
+      images = images[evaluate.norm(weight, images) > 1e-3]  # others are closed
+      sizes = np.sqrt(np.outer(gap**2 @ weight, images**2 @ weight))
+      self.assertGreater(evaluate.norm(weight, gap).min(), 1e-2)
+      np.testing.assert_allclose((weight * gap) @ images.T / sizes, 0, atol=1e-4)
+
+  def test_values_at_vertices_have_no_potential(self):
+    config = toys.config('transport')
+    config.space.potential = True
+    with self.assertRaisesRegex(ValueError, 'config.space.potential'):
+      problems.build(config, 'hsd_form', toys.loaded('transport'))
 
   def test_layers_that_start_at_zero_leave_the_base(self):
     config, problem = toys.problem('circulation')

@@ -1,0 +1,43 @@
+r"""Tries of every network: five settings each, by the error on validation samples.
+
+  python -m experiments.hsd.main --config=configs/hsd/tune.py
+
+Three learning rates with the sizes of quick.py, then two other sizes at the middle rate: the tables
+take the best. One seed, which no table uses, and half of the updates.
+"""
+
+import ml_collections
+
+from configs.hsd import quick
+
+RATES = (2e-3, 5e-3, 1e-2)
+SIZES = {
+  'hsd_form': ({'space': {'modes': 3}}, {'space': {'modes': 48}}),
+  'hsd_reference': ({'space': {'modes': 48}}, {'hsd_reference': {'width': 24}}),
+  'fno': ({'fno': {'width': 24}}, {'fno': {'layers': 3, 'modes': 4}}),
+  'geo_fno': ({'geo_fno': {'width': 24}}, {'geo_fno': {'layers': 3, 'modes': 4}}),
+  'gno': ({'gno': {'radius': 0.25}}, {'gno': {'layers': 5}}),
+  'mgn': ({'mgn': {'width': 48}}, {'mgn': {'layers': 9}}),
+  'deeponet': ({'deeponet': {'basis': 128}}, {'deeponet': {'branch': (128, 128)}}),
+  'simplicial': ({'simplicial': {'width': 48}}, {'simplicial': {'layers': 6}}),
+  'transolver': ({'transolver': {'slices': 64}}, {'transolver': {'layers': 2}}),
+}
+
+
+def get_config(task: str = 'circulation') -> ml_collections.ConfigDict:
+  """The tries on a task."""
+  config = quick.get_config()
+  config.seed, config.num_seeds = 100, 1
+  config.task = {'name': task}
+  config.claims = config.bounds = ()
+  config.data.update({'test': 4, 'finer': 0})
+  config.steps = 500
+  tries = {}
+  for method, sizes in SIZES.items():
+    for i, rate in enumerate(RATES):
+      tries[f'{method}_{i}'] = {'method': method, 'optimizer': {'learning_rate': rate}}
+    for i, changes in enumerate(sizes, len(RATES)):
+      tries[f'{method}_{i}'] = {'method': method, **changes}
+  config.variants = tries
+  config.methods = tuple(tries)
+  return config
