@@ -54,7 +54,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.finer = 50  # of the test problems, solved on a finer mesh too
 
   config.space = ml_collections.ConfigDict()
-  config.space.modes = 12  # of each degree, at most: clusters are not cut
+  config.space.modes = 48  # of each degree, at most: clusters are not cut
   config.space.gap = 1e-2  # relative, between clusters of eigenvalues
   config.space.stars = 'metric'  # of the bases; or combinatorial
   config.space.potential = False  # networks write (k-1)-forms, whose d the change is

@@ -9,10 +9,12 @@ take the best. One seed, which no table uses, and half of the updates.
 import ml_collections
 
 from configs.hsd import quick
+from lib.io import fields
 
 RATES = (2e-3, 5e-3, 1e-2)
+FIRST = {name: {'space': {'modes': 12}} for name in ('hsd_form', 'hsd_reference')}
 SIZES = {
-  'hsd_form': ({'space': {'modes': 3}}, {'space': {'modes': 48}}),
+  'hsd_form': ({'space': {'modes': 3}}, {'hsd_form': {'fourier_layers': 3, 'modes': 4}}),
   'hsd_reference': ({'space': {'modes': 48}}, {'hsd_reference': {'width': 24}}),
   'fno': ({'fno': {'width': 24}}, {'fno': {'layers': 3, 'modes': 4}}),
   'geo_fno': ({'geo_fno': {'width': 24}}, {'geo_fno': {'layers': 3, 'modes': 4}}),
@@ -24,6 +26,13 @@ SIZES = {
 }
 
 
+def tried(method: str, i: int) -> dict:
+  """Try i of a method, from 0 on, as a variant."""
+  changes = [{'optimizer': {'learning_rate': rate}} for rate in RATES]
+  first = {'method': method, **FIRST.get(method, {})}
+  return fields.merged(first, [*changes, *SIZES[method]][i])
+
+
 def get_config(task: str = 'circulation') -> ml_collections.ConfigDict:
   """The tries on a task."""
   config = quick.get_config()
@@ -32,12 +41,6 @@ def get_config(task: str = 'circulation') -> ml_collections.ConfigDict:
   config.claims = config.bounds = ()
   config.data.update({'test': 4, 'finer': 0})
   config.steps = 500
-  tries = {}
-  for method, sizes in SIZES.items():
-    for i, rate in enumerate(RATES):
-      tries[f'{method}_{i}'] = {'method': method, 'optimizer': {'learning_rate': rate}}
-    for i, changes in enumerate(sizes, len(RATES)):
-      tries[f'{method}_{i}'] = {'method': method, **changes}
-  config.variants = tries
-  config.methods = tuple(tries)
+  config.variants = {f'{method}_{i}': tried(method, i) for method in SIZES for i in range(5)}
+  config.methods = tuple(config.variants)
   return config

@@ -10,6 +10,7 @@ is kept for the other games.
 import ml_collections
 
 from configs.klent import quick, tune
+from lib.io import fields
 
 BEST = {  # of `tune.TRIES`
   'klent': 'slow_02',
@@ -57,7 +58,7 @@ def get_config(game: str = 'connect_four') -> ml_collections.ConfigDict:
   config.agent.replay = REPLAY[game]
   chosen = {method: tune.tried(method, BEST[method]) for method in ('klent', *BASELINES)}
   changes = REMEDIES if remedies else ABLATIONS
-  changed = {name: tune.merged(chosen['klent'], new) for name, new in changes.items()}
+  changed = {name: fields.merged(chosen['klent'], new) for name, new in changes.items()}
   config.variants = chosen | changed
   if remedies:
     config.methods = ('klent', *REMEDIES)

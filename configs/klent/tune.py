@@ -9,6 +9,7 @@ scores best against `mcts_32`.
 import ml_collections
 
 from configs.klent import quick
+from lib.io import fields
 
 SEARCHED = {'play': {'games': 128, 'moves': 32}, 'optimizer': {'batch_size': 256}}
 FIRST = {
@@ -82,14 +83,9 @@ TRIES = {  # by method, what differs from the first try
 }
 
 
-def merged(base: dict, changes: dict) -> dict:
-  """A variant with more changes."""
-  return base | {part: base.get(part, {}) | fields for part, fields in changes.items()}
-
-
 def tried(method: str, name: str | None) -> dict:
   """One try of a method as a variant; its first settings where `name` is None."""
-  return merged(FIRST[method], TRIES[method][name] if name else {})
+  return fields.merged(FIRST[method], TRIES[method][name] if name else {})
 
 
 def get_config(method: str = 'klent') -> ml_collections.ConfigDict:

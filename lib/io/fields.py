@@ -103,6 +103,15 @@ def varied(config: Any, name: str) -> Any:
   return vary(config, config.variants[name]) if name in config.variants else config
 
 
+def merged(variant: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+  """A variant with more changes, by section."""
+  own = {
+    part: {**variant.get(part, {}), **changed} if isinstance(changed, Mapping) else changed
+    for part, changed in changes.items()
+  }
+  return {**variant, **own}
+
+
 def vary(section: ml_collections.ConfigDict, changes: Any) -> ml_collections.ConfigDict:
   """Returns a copy of a config's section with changes, nested as it is; 'method' is not one.
 
