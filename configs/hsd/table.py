@@ -4,17 +4,16 @@ r"""The methods on one task, each with the best of its tries in `tune.py`.
   python -m experiments.hsd.main --config=configs/hsd/table.py:circulation_rest
 
 Likewise darcy, allen_cahn, transport, shell. The first has the method, what it is without its
-parts, its strongest rivals and all closed forms, of 5 seeds; `_rest` the other networks, of 3.
+parts, its strongest rivals and all closed forms, of 5 seeds; `_rest` the other networks, of 3. The
+control, transport, has fewer of either.
 """
 
 import ml_collections
 
 from configs.hsd import quick, tune
-from lib.io import fields
 
-BEST = {  # of the tries of `tune.tried`
-  'hsd_form': 4, 'hsd_reference': 4, 'fno': 4, 'geo_fno': 4, 'gno': 1, 'mgn': 1, 'deeponet': 1,
-  'simplicial': 1, 'transolver': 1,
+BEST = {  # of the tries of `tune.tried`; those of hsd_form, fno and geo_fno are in quick.py
+  'hsd_reference': 4, 'gno': 1, 'mgn': 1, 'deeponet': 1, 'simplicial': 1, 'transolver': 1,
 }  # fmt: skip
 # Modes of hsd_form, and whether the change from the start is a derivative.
 TASKS = {
@@ -36,28 +35,12 @@ def get_config(part: str = 'circulation') -> ml_collections.ConfigDict:
   modes, has_potential = TASKS[name]
   config = quick.get_config()
   config.task = {'name': name}
-  chosen = {method: tune.tried(method, i) for method, i in BEST.items()}
-  form = fields.merged(chosen['hsd_form'], {'space': {'modes': modes}})
-  of_form = lambda **changes: fields.merged(form, changes)
-  without = lambda part: of_form(hsd_form={part: False})
-  modes_alone = of_form(hsd_form={'fiber': False, 'commutator': False}, space={'modes': 48})
-  config.variants = chosen | {
-    'hsd_form': form,
-    'no_projection': without('project'),
-    'no_overwrite': without('overwrite'),
-    'no_commutator': without('commutator'),
-    'no_metric': of_form(space={'stars': 'combinatorial'}),
-    'modes_48': of_form(space={'modes': 48}),
-    'spectral_only': modes_alone,
-    # Ours: the change is a derivative, of what the network writes; free of modes, or an FNO's.
-    'potential': of_form(space={'potential': True}, hsd_form={'project': False}),
-    'fno_potential': fields.merged(chosen['fno'], {'space': {'potential': True}}),
-  }
+  others = {method: tune.tried(method, i) for method, i in BEST.items()}
+  config.variants = quick.variants(modes) | others
   potentials = ('potential', 'fno_potential') if has_potential else ()
   if rest:
     config.num_seeds = 3
     kept = () if name == 'allen_cahn' else ('no_overwrite',)
-    others = [method for method in BEST if method not in ('hsd_form', *RIVALS)]
     config.methods = (*potentials[1:], *kept, 'no_commutator', 'no_metric', 'modes_48', *others)
     config.claims = config.bounds = ()
     return config
@@ -72,6 +55,8 @@ def get_config(part: str = 'circulation') -> ml_collections.ConfigDict:
   else:
     config.bounds = (('hsd_form', 'finer_growth', 1.5),)
   if name == 'transport':  # the control, which a linear map must win
-    config.claims = tuple(('ridge', other, 'log_error', 0.693) for other in ('hsd_form', 'fno'))
+    config.num_seeds = 3
+    config.methods = ('hsd_form', 'spectral_only', *RIVALS, *CLOSED)
+    config.claims = tuple(('ridge', other, 'log_error', 0.693) for other in ('hsd_form', *RIVALS))
     config.bounds = (*config.bounds, ('ridge', 'error', 1e-3))
   return config

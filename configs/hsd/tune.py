@@ -2,8 +2,8 @@ r"""Tries of every network: five settings each, by the error on validation sampl
 
   python -m experiments.hsd.main --config=configs/hsd/tune.py
 
-Three learning rates with the sizes of quick.py, then two other sizes at the middle rate: the tables
-take the best. One seed, which no table uses, and half of the updates.
+Three learning rates with first sizes, then two other sizes at the middle rate: the tables take the
+best. One seed, which no table uses, and half of the updates.
 """
 
 import ml_collections
@@ -12,7 +12,14 @@ from configs.hsd import quick
 from lib.io import fields
 
 RATES = (2e-3, 5e-3, 1e-2)
-FIRST = {name: {'space': {'modes': 12}} for name in ('hsd_form', 'hsd_reference')}
+SMALL = {'modes': 3, 'layers': 2}
+SMALL_FIBER = {'modes': 3, 'fourier_layers': 2}
+FIRST = {
+  'hsd_form': {'space': {'modes': 12}, 'hsd_form': SMALL_FIBER},
+  'hsd_reference': {'space': {'modes': 12}, 'hsd_reference': SMALL_FIBER},
+  'fno': {'fno': SMALL},
+  'geo_fno': {'geo_fno': SMALL},
+}
 SIZES = {
   'hsd_form': ({'space': {'modes': 3}}, {'hsd_form': {'fourier_layers': 3, 'modes': 4}}),
   'hsd_reference': ({'space': {'modes': 48}}, {'hsd_reference': {'width': 24}}),

@@ -23,8 +23,9 @@ def config(name='circulation', **changes):
   found = quick.get_config()
   found.task = {'name': name, **SMALL[name]}
   found.space.modes = 12
-  found.hsd_form.update({'grid': 6, 'width': 4, 'modes': 2, 'hidden': 8, 'commutator_width': 4})
-  found.hsd_reference.update({'grid': 6, 'width': 4, 'modes': 2, 'commutator_width': 4})
+  small = {'grid': 6, 'width': 4, 'modes': 2, 'fourier_layers': 2, 'commutator_width': 4}
+  found.hsd_form.update({**small, 'hidden': 8})
+  found.hsd_reference.update(small)
   found.update(changes)
   return found
 
