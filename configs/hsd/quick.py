@@ -26,7 +26,11 @@ def variants(modes: int = 12) -> dict[str, dict]:
     'modes_48': of_form({'space': {'modes': 48}}),
     'spectral_only': {'method': 'hsd_form', 'hsd_form': {'fiber': False, 'commutator': False}},
     # Ours: what the network writes is free of modes, and the change is its derivative.
-    'potential': of_form({'space': {'potential': True}, 'hsd_form': {'project': False}}),
+    'potential': {
+      'method': 'hsd_form',
+      'space': {'modes': 12, 'potential': True},
+      'hsd_form': {'project': False},
+    },
     'fno_potential': {'method': 'fno', 'space': {'potential': True}},
   }
 

@@ -114,19 +114,23 @@ def _along(x: chex.Array, matrix: np.ndarray, axis: int) -> chex.Array:
 
 
 def on_grid(
-  space: spaces.Space, fields: chex.Array, shape: Sequence[int], places: chex.Array
+  space: spaces.Space,
+  fields: chex.Array,
+  shape: Sequence[int],
+  places: chex.Array,
+  least: float = 1e-6,
 ) -> chex.Array:
   """Fields at vertices (B, N, C) on a grid (B, G1, ..., GD, C), averaged by the vertices' sizes.
 
   The mean at a node weighs each vertex by its share of the mesh and its nearness; a node without a
-  vertex nearby is zero.
+  vertex nearby is zero, and below the weight `least` of a vertex of mean size it goes there.
   """
   s = grids.stencil(places, tuple(shape))
   num_nodes = int(np.prod(shape))
   size = space.stars[0][:, None] / space.stars[0].mean()
   sums = grids.splat(s, fields * size, num_nodes)
   weights = grids.splat(s, size, num_nodes)
-  mean = sums / jnp.maximum(weights, 1e-6)
+  mean = sums / jnp.maximum(weights, least)
   return mean.reshape(fields.shape[0], *shape, fields.shape[-1])
 
 
@@ -146,6 +150,7 @@ class GridOperator(nn.Module):
     layers: Fourier layers.
     modes: kept frequencies.
     features: of the output at a vertex.
+    least: as in `on_grid`.
   """
 
   shape: tuple[int, ...]
@@ -153,12 +158,13 @@ class GridOperator(nn.Module):
   layers: int
   modes: int
   features: int
+  least: float = 1e-6
 
   @nn.compact
   def __call__(self, space: spaces.Space, fields: chex.Array, places: chex.Array) -> chex.Array:
     """Maps fields (B, N, F) at places (N, D) in the unit cube to (B, N, features)."""
     ones = jnp.ones((*fields.shape[:-1], 1), fields.dtype)
-    nodes = on_grid(space, jnp.concatenate([fields, ones], axis=-1), self.shape, places)
+    nodes = on_grid(space, jnp.concatenate([fields, ones], axis=-1), self.shape, places, self.least)
     nodes = FourierLayers(self.width, self.layers, self.modes)(nn.Dense(self.width)(nodes))
     found = at_vertices(space, nodes, places)
     return nn.Dense(self.features)(jax.nn.gelu(nn.Dense(2 * self.width)(found)))

@@ -61,21 +61,27 @@ def build(config: ml_collections.ConfigDict, name: str, loaded: data.Data) -> le
   """The problem of one of `config.methods`."""
   task = loaded.task
   by = scales(task, loaded.train)
-  written = task.output.degree - fields.varied(config, name).space.potential
-  if written < 0:
-    raise ValueError('config.space.potential: values at vertices are no derivative.')
+  degree = written(config, name, task)
   return learner.Problem(
     degrees={field.name: field.degree for field in task.inputs},
     channels={field.name: spaces.channels(task, field.degree) for field in task.inputs},
     degree=task.output.degree,
-    written=written,
-    channels_written=spaces.channels(task, written),
+    written=degree,
+    channels_written=spaces.channels(task, degree),
     start=task.start,
     keeps_harmonic=task.keeps_harmonic,
     space=space(config, name, task),
     train=scaled(task, by, loaded.train),
     valid=scaled(task, by, loaded.valid),
   )
+
+
+def written(config: ml_collections.ConfigDict, name: str, task: record.Task) -> int:
+  """The degree that one of `config.methods` writes, the output's or that of a potential."""
+  degree = task.output.degree - fields.varied(config, name).space.potential
+  if degree < 0:
+    raise ValueError(f'config.space.potential, of {name}: values at vertices are no derivative.')
+  return degree
 
 
 def space(

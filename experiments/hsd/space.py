@@ -80,11 +80,13 @@ def build(
     operators = [matrices.normalized(operator) for operator in operators]
     weights = [np.ones_like(star) for star in weights]
   found = []
+  # Below these eigenvalues are zero up to rounding.
+  floors = [1e-9 * op.trace() / star.sum() for op, star in zip(operators, weights, strict=True)]
   for k, (operator, star) in enumerate(zip(operators, weights, strict=True)):
     count = min(modes, len(star)) if like is None else like[1].bases[k].shape[1]
     # As many as the other mesh has, wherever this cuts: each mode is a cluster.
     basis = spectra.eigenbasis(operator, star, count, gap if like is None else -1.0)
-    found.append(basis if like is None else _aligned(task, basis, star, k, *like, gap))
+    found.append(basis if like is None else _aligned(task, basis, star, k, *like, gap, floors[k]))
   derivative = jax.jit(projections.spectral_derivative, static_argnums=2)
   with jax.enable_x64(True):
     derivatives = [
@@ -104,7 +106,7 @@ def build(
     bases=tuple(basis.vectors for basis in found),
     values=tuple(basis.values for basis in found),
     derivatives=tuple(derivatives),
-    kernel=values < 1e-6 * values[-1],
+    kernel=values < floors[task.output.degree],
   )
   return jax.tree.map(_single, space)
 
@@ -117,6 +119,7 @@ def _aligned(
   other: record.Task,
   space: Space,
   gap: float,
+  floor: float,
 ) -> spectra.Eigenbasis:
   """Modes rotated within the clusters of those of another mesh, which are resampled for that."""
   fields = on_host(to_vertices, other, degree, space.bases[degree].T)
@@ -126,7 +129,7 @@ def _aligned(
   fields = resample(task.points).reshape(len(task.points), *fields.shape[::2]).swapaxes(0, 1)
   theirs = on_host(to_cochains, task, degree, fields).T
   values = np.asarray(space.values[degree], np.float64)
-  labels = spectra.clusters(values, gap, floor=1e-6 * values[-1])
+  labels = spectra.clusters(values, gap, floor)
   near = spectra.Eigenbasis(values, theirs, labels)
   return spectra.Eigenbasis(basis.values, spectra.align(near, basis.vectors, star), labels)
 

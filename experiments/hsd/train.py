@@ -27,7 +27,10 @@ def prepare(config: ml_collections.ConfigDict) -> data.Data:
   """Checks the config, then loads the samples or makes them."""
   checks.check(config)
   try:
-    return data.load(config)
+    loaded = data.load(config)
+    for name in config.methods:
+      problems.written(config, name, loaded.task)
+    return loaded
   except ModuleNotFoundError as error:
     raise ValueError(f'config.task: {error} (experiments/hsd/requirements.txt)') from error
 

@@ -39,5 +39,7 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     problem: what to predict from what.
     options: those of `fno`, and `hidden`, widths of the network that moves the vertices.
   """
-  network = GeoFno(fno.operator(problem, options), tuple(options.hidden))
+  # Nodes must not jump when the last vertex leaves them.
+  operator = fno.operator(problem, options).clone(least=0.1)
+  network = GeoFno(operator, tuple(options.hidden))
   return networks.on_vertices(problem, network)

@@ -3,9 +3,10 @@
   ω ← ω + G_base(ω) + (1 - Π)[s G_fiber(ω) + C(ω)],    Π = Φ Φᵀ ⋆
 
 The base changes the coefficients of the lowest modes of the Hodge Laplacian, but for the harmonic
-ones where the task keeps them; the fiber is a Fourier neural operator on a grid around
-the mesh; C is a network at each vertex that starts at zero. What the last two add is orthogonal to
-the modes, so that they change no coefficient of the base.
+ones where the task keeps them; the fiber is a Fourier neural operator on a grid around the mesh; C
+is a network at each vertex that starts near zero. What the last two add is orthogonal to the modes,
+so that they change no coefficient of the base. The paper's layer does not carry what of ω is
+orthogonal to the modes; that we do, and the base's linear map of all coefficients, are ours.
 
 With `config.space.potential` the right-hand side is that of a (k-1)-form α, by its own modes, and
 ω ← ω + d α: closed, and of no periods, whatever the networks do. This is ours.
@@ -23,7 +24,7 @@ import numpy as np
 from experiments.hsd import networks
 from experiments.hsd import space as spaces
 from experiments.hsd.methods import learner
-from lib.hodge import projections
+from lib.hodge import operators, projections
 from lib.nn import mlp
 
 _FLOOR = 1e-3  # of a mode's standard deviation, as a share of the largest one
@@ -87,6 +88,8 @@ class Form(nn.Module):
       step = self.scale * Modes(options.hidden, basis.shape[1], options.skip)(q_now)
       if keeps:
         step = jnp.where(space.kernel, 0, step)
+      if problem.written < problem.degree:
+        step = jnp.where(derivatives(problem, space)[1], step, 0)
       total = projections.synthesize(basis, step)
       if options.fiber or options.commutator:
         rest = self.rest(space, q_now, fields_now, layer)
@@ -124,6 +127,8 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     return q.mean(axis=0), q.std(axis=0), jnp.sqrt(jnp.mean(own**2, axis=0))
 
   space = problem.space
+  if problem.written < problem.degree and not derivatives(problem, space)[1].any():
+    raise ValueError('config.space.modes: the derivatives of so few modes are all zero.')
   inputs = {name: problem.train[name] for name in problem.degrees}
   means, stds, scale = map(np.asarray, statistics(inputs, problem.train['output']))
   network = Form(problem, options, means, floored(stds), floored(scale))
@@ -156,11 +161,19 @@ def written(problem: learner.Problem, space: spaces.Space, change: chex.Array) -
   k, weight = problem.written, space.weights[problem.degree]
   if k == problem.degree:
     return projections.coefficients(space.bases[k], weight, change)
-  images = networks.change(problem, space, space.bases[k].T)
+  images, seen = derivatives(problem, space)
   sizes = jnp.sum(weight * images**2, axis=-1)
-  # What d takes to zero has no say in the change.
-  seen = sizes > 1e-6 * sizes.max()
   return jnp.where(seen, (weight * change) @ images.T / jnp.where(seen, sizes, 1), 0)
+
+
+def derivatives(problem: learner.Problem, space: spaces.Space) -> tuple[chex.Array, chex.Array]:
+  """d of the modes that potentials are written in (m, n), and which are more than rounding (m,)."""
+  k, weight = problem.written, space.weights[problem.degree]
+  modes = space.bases[k].T
+  images = networks.change(problem, space, modes)
+  terms = operators.derivative_abs(space.complex, k, abs(modes))
+  size = lambda w: jnp.sum(weight * w**2, axis=-1)
+  return images, size(images) > 1e-8 * size(terms)
 
 
 def floored(scale: np.ndarray) -> np.ndarray:
