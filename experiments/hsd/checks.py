@@ -6,7 +6,7 @@ import ml_collections
 
 from experiments.hsd import data, methods, report
 from lib.io import fields
-from lib.stats import claims
+from lib.stats import bounds, claims
 
 POSITIVE = (
   'num_seeds', 'cpu_devices', 'steps', 'batch_size', 'chunk_steps', 'checkpoint_every',
@@ -26,11 +26,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   whole = every % config.chunk_steps == 0
   fields.require('checkpoint_every', every, whole, f'a multiple of {config.chunk_steps=}')
   claims.check(config.claims, known, report.BETTER)
-  for bound in config.bounds:
-    whole = isinstance(bound, tuple) and len(bound) == 3
-    fields.require('bounds', bound, whole, 'of (method, metric, bound)')
-    fields.check_choice('bounds', bound[0], known)
-    fields.check_choice('bounds', bound[1], report.BETTER)
+  bounds.check('bounds', config.bounds, known, report.BETTER)
   data.check(config)
 
 

@@ -49,7 +49,8 @@ def draw(
     pictures['training.png'] = (
       charts.learning_curves(training, x_label='million simulator steps'),
       'While training, means over each chunk of iterations: entropy of the policies that play, '
-      'divergence and gain in value of an improvement, losses, share of moves with a target.',
+      'divergence and gain in value of an improvement, losses, and the share of moves with a '
+      'target where some have none.',
     )
   return pictures
 

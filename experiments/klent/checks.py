@@ -4,7 +4,7 @@ import ml_collections
 
 from experiments.klent import games, methods, players, report
 from lib.io import fields
-from lib.stats import claims
+from lib.stats import bounds, claims
 
 MATRICES = 'normal_form'  # config.game of the study of matrix games
 
@@ -35,9 +35,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   fields.check_variants(config.variants, lambda name: _check_values(fields.varied(config, name)))
   _check_matches(config)
   claims.check(config.claims, known, report.better(config))
-  for name, metric, _ in config.at_least:
-    fields.check_choice('at_least', name, known)
-    fields.check_choice('at_least', metric, [*report.better(config)])
+  bounds.check('at_least', config.at_least, known, report.better(config))
 
 
 def _check_values(config) -> None:
@@ -52,6 +50,7 @@ def _check_values(config) -> None:
   fields.require('agent.alpha', config.agent.alpha, total > 0, 'above 0 where beta is 0')
   size, moves = config.optimizer.batch_size, config.play.games * config.play.moves
   fields.require('optimizer.batch_size', size, size <= moves, f'at most the {moves} moves played')
+  fields.require('evaluations', config.evaluations, config.evaluations < 2**31, 'below 2³¹')
   fields.require('seed', config.seed, config.seed + config.num_seeds <= 2**31, 'below 2³¹')
 
 

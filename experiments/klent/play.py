@@ -15,7 +15,7 @@ from absl import app, flags, logging
 from experiments.klent import boards, evaluate, games, tournament
 from lib.train import checkpoint
 
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a finished run.', required=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a run, maybe unfinished.', required=True)
 _METHOD = flags.DEFINE_string('method', None, 'One of the run; the first by default.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Which of the seeds of the run, from 0.')
 _SECOND = flags.DEFINE_bool('second', False, 'The agent begins.')
@@ -43,14 +43,14 @@ def load(workdir: str, method: str | None, seed: int):
   Raises a ValueError or an OSError that names what is missing.
   """
   directory = pathlib.Path(workdir)
+  trained = sorted(p.parent.name for p in directory.glob('*/checkpoints'))
+  if not trained:
+    raise ValueError(f'{workdir}: no trained method there')
   if method is None:
-    first = sorted(p.parent.name for p in directory.glob('*/checkpoints'))
-    if not first:
-      raise ValueError(f'{workdir}: no trained method there')
-    method = 'klent' if 'klent' in first else first[0]
+    method = 'klent' if 'klent' in trained else trained[0]
+  if method not in trained:
+    raise ValueError(f'--method must be one of {", ".join(trained)}, got {method!r}')
   config, state = checkpoint.restore(directory / method)
-  if method not in config.methods:
-    raise ValueError(f'--method must be one of {", ".join(config.methods)}, got {method!r}')
   if not 0 <= seed < config.num_seeds:
     raise ValueError(f'--seed must be from 0 to {config.num_seeds - 1}, got {seed}')
   game = games.make(config.game, config.binary_observations)
@@ -93,12 +93,16 @@ def play(name: str, game: games.Game, act, begins: bool, key: jax.Array, picture
 
 
 def ask(moves: dict[int, str]) -> int:
-  """Asks for one of the moves by its name until there is one, and returns its number."""
+  """Asks for one of the moves by its name and returns its number; EOFError at the end."""
   numbers = {name: number for number, name in moves.items()}
   while True:
-    answer = input('Your move (? lists them): ').strip().lower()
+    answer = input('Your move (? lists them, q ends): ').strip().lower()
     if answer in numbers:
       return numbers[answer]
+    if answer == 'q':
+      raise EOFError
+    if answer not in ('', '?'):
+      print(f'Not a move now: {answer}')
     print('Moves: ' + ' '.join(numbers))
 
 

@@ -4,7 +4,9 @@ A bound holds where the mean over seeds is at least it, for metrics of which mor
 most it, for the others.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +14,24 @@ from numpy.typing import ArrayLike
 from lib.stats import claims, intervals, tables
 
 Bound = tuple[str, str, float]
+
+
+def check(field: str, bounds: Any, methods: Collection[str], metrics: Collection[str]) -> None:
+  """Raises a ValueError that names the first of a config's `field` that is no bound.
+
+  Args:
+    field: its name.
+    bounds: what it holds.
+    methods: what there is.
+    metrics: likewise.
+  """
+  for bound in bounds if isinstance(bounds, tuple) else [bounds]:
+    right = isinstance(bound, tuple) and len(bound) == 3 and type(bound[2]) in (int, float)
+    if not (right and math.isfinite(bound[2])):
+      raise ValueError(f'config.{field} must hold (method, metric, bound), got {bound!r}.')
+    for name, known in ((bound[0], methods), (bound[1], metrics)):
+      if name not in known:
+        raise ValueError(f'config.{field} must be of {", ".join(known)}, got {name!r}.')
 
 
 def test(

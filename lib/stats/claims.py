@@ -22,7 +22,7 @@ def check(claims: Any, methods: Collection[str], metrics: Collection[str]) -> No
   for claim in claims if isinstance(claims, tuple) else [claims]:
     right = isinstance(claim, tuple) and len(claim) == 4 and isinstance(claim[3], (int, float))
     if not right:
-      raise ValueError(f'config.claims: not (method, baseline, metric, least gain): {claim}.')
+      raise ValueError(f'config.claims must hold (method, baseline, metric, gain), got {claim!r}.')
     for name, known in ((claim[0], methods), (claim[1], methods), (claim[2], metrics)):
       if name not in known:
         raise ValueError(f'config.claims must be of {", ".join(known)}, got {name!r}.')

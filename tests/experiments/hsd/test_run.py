@@ -239,7 +239,7 @@ class ChecksTest(chex.TestCase):
     ({'claims': (1, 2)}, 'claims'),
     ({'claims': (('fno', 'nobody', 'error', 0.0),)}, 'claims.*nobody'),
     ({'claims': (('fno', 'mgn', 'fid', 0.0),)}, 'claims.*fid'),
-    ({'bounds': (1, 2)}, r'bounds must be of \(method, metric, bound\), got 1'),
+    ({'bounds': (1, 2)}, r'bounds must hold \(method, metric, bound\), got 1'),
     ({'bounds': (('nobody', 'error', 1.0),)}, 'bounds.*nobody'),
     ({'bounds': (('fno', 'fid', 1.0),)}, 'bounds.*fid'),
     ({'space': {'modes': 0}}, 'space.modes'),

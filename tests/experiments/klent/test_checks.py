@@ -26,7 +26,7 @@ REFUSED = (
   ('eval.pgx_model', 'a.npz', 'config.eval.pgx_model must be the path .* nothing elsewhere, got a'),
   ('tournament.games', 3, 'config.tournament.games must be even'),
   ('eval.opponents', {}, 'config.eval.opponents must be one player at least'),
-  ('at_least', (('klnt', 'score_random', 0.5),), "config.at_least must be one of .*'klnt'"),
+  ('at_least', (('klnt', 'score_random', 0.5),), "config.at_least must be of .*'klnt'"),
   ('at_least', (('klent', 'score_randm', 0.5),), "config.at_least must be .*'score_randm'"),
   ('claims', (('klent', 'klent', 'wit', 0.0),), "config.claims must be of .*'wit'"),
 )

@@ -26,6 +26,20 @@ class BoundsTest(parameterized.TestCase):
     self.assertIn('- not tested: c, score', text)
     self.assertRegex(text, r'- FAIL: a, score, bound: .*\(at least 0.9\)')
 
+  @parameterized.parameters(
+    (5, 'x must hold .*got 5'),
+    (('a', 'score', 0.5), "x must hold .*got 'a'"),
+    ((('a', 'score'),), 'x must hold'),
+    ((('a', 'score', 'high'),), "x must hold .*'high'"),
+    ((('a', 'score', float('nan')),), 'x must hold .*nan'),
+    ((('d', 'score', 0.5),), "x must be of a, b, got 'd'"),
+    ((('a', 'scores', 0.5),), "x must be of score, error, got 'scores'"),
+  )
+  def test_what_is_no_bound_is_named(self, asked, message):
+    with self.assertRaisesRegex(ValueError, f'config.{message}'):
+      bounds.check('x', asked, VALUES, BETTER)
+    bounds.check('x', (('a', 'score', 1),), VALUES, BETTER)
+
   def test_nothing_asked_is_no_section(self):
     self.assertEqual(bounds.section([], []), [])
 
