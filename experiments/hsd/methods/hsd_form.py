@@ -27,7 +27,7 @@ from experiments.hsd.methods import learner
 from lib.hodge import operators, projections
 from lib.nn import mlp
 
-_FLOOR = 1e-3  # of a mode's standard deviation, as a share of the largest one
+_FLOOR = 1e-3  # of standard deviations of coefficients, as a share of the largest one
 
 
 class Modes(nn.Module):
@@ -58,14 +58,14 @@ class Form(nn.Module):
     problem: what to predict from what.
     options: the fields of `config.hsd_form`.
     means: of the inputs' spectral features over the training data (Q,).
-    stds: likewise, standard deviations.
+    gains: likewise, one over the standard deviation, or zero of what hardly varies.
     scale: of the output's coefficients (m,), roots of mean squares.
   """
 
   problem: learner.Problem
   options: Any
   means: np.ndarray
-  stds: np.ndarray
+  gains: np.ndarray
   scale: np.ndarray
 
   @nn.compact
@@ -74,7 +74,7 @@ class Form(nn.Module):
     options, problem = self.options, self.problem
     basis, weight = (x[problem.written] for x in (space.bases, space.weights))
     keeps = options.overwrite and problem.keeps_harmonic and problem.written == problem.degree
-    q = (spectral_features(problem, space, inputs) - self.means) / self.stds
+    q = (spectral_features(problem, space, inputs) - self.means) * self.gains
     fields = networks.features(problem, space, inputs)
     change = jnp.zeros_like(inputs[problem.start])
     for layer in range(options.layers):
@@ -131,7 +131,10 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     raise ValueError('config.space.modes: the derivatives of so few modes are all zero.')
   inputs = {name: problem.train[name] for name in problem.degrees}
   means, stds, scale = map(np.asarray, statistics(inputs, problem.train['output']))
-  network = Form(problem, options, means, floored(stds), floored(scale))
+  # What is constant on this mesh may have another value on others.
+  varies = stds > _FLOOR * stds.max()
+  gains = (varies / np.where(varies, stds, 1)).astype(np.float32)
+  network = Form(problem, options, means, gains, floored(scale))
   example = {name: x[:1] for name, x in inputs.items()}
 
   def apply(params, space, inputs):

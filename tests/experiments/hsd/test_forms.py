@@ -187,6 +187,25 @@ class SpaceTest(parameterized.TestCase):
         sizes = np.linalg.norm(one, axis=(1, 2)) * np.linalg.norm(other, axis=(1, 2))
         self.assertGreater(np.mean(np.sum(one * other, axis=(1, 2)) / sizes), 0.7)
 
+  def test_what_is_constant_on_one_mesh_does_not_count_on_another(self):
+    """As the source of Darcy's flow, whose coefficients differ between meshes."""
+    config = toys.config('darcy')
+    loaded = toys.loaded('darcy', finer=True)
+    problem = problems.build(config, 'spectral_only', loaded)
+    method = methods.make(config, 'spectral_only', problem)
+    params = jax.jit(method.init)(jax.random.key(0))
+    finer = problems.space(config, 'spectral_only', loaded.finer_task, (loaded.task, problem.space))
+    by = problems.scales(loaded.task, loaded.train)
+    sizes = []
+    for task, space, samples in (
+      (loaded.task, problem.space, loaded.test),
+      (loaded.finer_task, finer, loaded.finer),
+    ):
+      inputs = evaluate.inputs(problem, problems.scaled(task, by, samples))
+      change = np.asarray(jax.jit(method.apply)(params, space, inputs).output)
+      sizes.append(evaluate.norm(task.stars[1], change)[:2])
+    np.testing.assert_allclose(sizes[1] / sizes[0], 1, atol=0.5)
+
   @parameterized.parameters(('darcy', 1), ('circulation', 0), ('shell', 2))
   def test_fields_survive_the_way_to_vertices_and_back(self, task, degree):
     """Up to averages over cells, so that constants in flat domains come back exactly."""
