@@ -63,6 +63,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.task = ml_collections.ConfigDict()
   config.task.name = 'circulation'  # darcy, circulation, allen_cahn, transport, shell
   config.task.surface = 'torus'
+  config.task.mesh = ''  # path of a surface to take instead
 
   config.data = ml_collections.ConfigDict()
   config.data.dir = 'data/hsd'
