@@ -12,7 +12,11 @@ import ml_collections
 
 from lib.io import fields
 
-PARTS = {'commutator': 'commutator', 'projection': 'project', 'overwrite': 'overwrite'}
+PARTS = {
+  'commutator': {'commutator': False},
+  'projection': {'project': 'none'},
+  'overwrite': {'overwrite': False},
+}
 
 
 def variants(modes: int = 12) -> dict[str, dict]:
@@ -21,15 +25,16 @@ def variants(modes: int = 12) -> dict[str, dict]:
   of_form = functools.partial(fields.merged, form)
   return {
     'hsd_form': form,
-    **{f'no_{part}': of_form({'hsd_form': {switch: False}}) for part, switch in PARTS.items()},
+    **{f'no_{part}': of_form({'hsd_form': changes}) for part, changes in PARTS.items()},
     'no_metric': of_form({'space': {'stars': 'combinatorial'}}),
     'modes_48': of_form({'space': {'modes': 48}}),
     'spectral_only': {'method': 'hsd_form', 'hsd_form': {'fiber': False, 'commutator': False}},
-    # Ours: what the network writes is free of modes, and the change is its derivative.
+    # Ours: only harmonic modes are for the base alone; or none, and the change is a derivative.
+    'free_modes': of_form({'hsd_form': {'project': 'harmonic'}}),
     'potential': {
       'method': 'hsd_form',
       'space': {'modes': 12, 'potential': True},
-      'hsd_form': {'project': False},
+      'hsd_form': {'project': 'none'},
     },
     'fno_potential': {'method': 'fno', 'space': {'potential': True}},
   }
@@ -97,7 +102,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.hsd_form.skip = True  # a linear map of the coefficients beside the gated one
   config.hsd_form.fiber = True
   config.hsd_form.commutator = True
-  config.hsd_form.project = True
+  config.hsd_form.project = 'modes'  # that only the base writes: all; or harmonic, or none
   config.hsd_form.overwrite = True
   config.hsd_form.gate = 1.0  # of the fiber, at the start
   config.hsd_form.grid = 12

@@ -37,21 +37,21 @@ def get_config(part: str = 'circulation') -> ml_collections.ConfigDict:
   config.task = {'name': name}
   others = {method: tune.tried(method, i) for method, i in BEST.items()}
   config.variants = quick.variants(modes) | others
-  potentials = ('potential', 'fno_potential') if has_potential else ()
   if rest:
     config.num_seeds = 3
     kept = () if name == 'allen_cahn' else ('no_overwrite',)
-    config.methods = (*potentials[1:], *kept, 'no_commutator', 'no_metric', 'modes_48', *others)
+    potentials = ('fno_potential',) if has_potential else ()
+    config.methods = (*potentials, *kept, 'no_commutator', 'no_metric', 'modes_48', *others)
     config.claims = config.bounds = ()
     return config
   config.num_seeds = 5
   alone = ('no_projection', 'spectral_only')
-  config.methods = ('hsd_form', *potentials[:1], *alone, *RIVALS, *CLOSED)
+  ours = ('free_modes', 'potential') if has_potential else ()
+  config.methods = ('hsd_form', *ours, *alone, *RIVALS, *CLOSED)
   if has_potential:
     gains = ('hsd_form', 0.0), ('fno', 0.105), ('geo_fno', 0.0)
-    ours = tuple(('potential', other, 'log_error', gain) for other, gain in gains)
-    config.claims = (*config.claims, *ours)
-    config.bounds = (*config.bounds, ('potential', 'harmonic_error', 1e-6))
+    config.claims += tuple((one, other, 'log_error', gain) for one in ours for other, gain in gains)
+    config.bounds += tuple((one, 'harmonic_error', 1e-6) for one in ours)
   else:
     config.bounds = (('hsd_form', 'finer_growth', 1.5),)
   if name == 'transport':  # the control, which a linear map must win

@@ -40,6 +40,8 @@ def _check_values(config) -> None:
       whole = x and all(type(one) in (int, float) and 0 < one < math.inf for one in x)
       fields.require(name, x, whole, 'of positive numbers')
   fields.check_choice('space.stars', flat['space.stars'], ('metric', 'combinatorial'))
+  projected = flat['hsd_form.project']
+  fields.check_choice('hsd_form.project', projected, ('modes', 'harmonic', 'none'))
   warmup = flat['optimizer.warmup_fraction']
   fields.require('optimizer.warmup_fraction', warmup, 0 <= warmup < 1, 'in [0, 1)')
   for section in GRIDS:

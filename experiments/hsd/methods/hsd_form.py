@@ -73,6 +73,8 @@ class Form(nn.Module):
     """Predicts changes (B, n) of inputs (B, n)."""
     options, problem = self.options, self.problem
     basis, weight = (x[problem.written] for x in (space.bases, space.weights))
+    # Potentials have no say in what is harmonic.
+    harmonic = space.kernel if problem.written == problem.degree else 0
     keeps = options.overwrite and problem.keeps_harmonic and problem.written == problem.degree
     q = (spectral_features(problem, space, inputs) - self.means) * self.gains
     fields = networks.features(problem, space, inputs)
@@ -94,7 +96,10 @@ class Form(nn.Module):
       if options.fiber or options.commutator:
         rest = self.rest(space, q_now, fields_now, layer)
         rest = spaces.to_cochains(space, problem.written, rest)
-        total += projections.complement(basis, weight, rest) if options.project else rest
+        if options.project != 'none':
+          kept = basis * harmonic if options.project == 'harmonic' else basis
+          rest = projections.complement(kept, weight, rest)
+        total += rest
       change += networks.change(problem, space, total)
     return change
 

@@ -42,17 +42,22 @@ class FormTest(parameterized.TestCase):
 
   def test_without_projection_they_do(self):
     config, problem = toys.problem('darcy')
-    config.hsd_form.project = False
+    config.hsd_form.project = 'none'
     params = drawn(config, problem)
     whole = predict(config, problem, params)
     config.hsd_form.update({'fiber': False, 'commutator': False})
     gap = coefficients(problem, whole - predict(config, problem, params))
     self.assertGreater(abs(gap).max(), 1e-2 * abs(coefficients(problem, whole)).max())
 
-  @parameterized.parameters(('circulation', 2), ('transport', 1), ('shell', 1))
-  def test_harmonic_coefficients_are_kept(self, task, layers):
+  @parameterized.parameters(
+    ('circulation', 2, 'modes'),
+    ('transport', 1, 'modes'),
+    ('shell', 1, 'modes'),
+    ('circulation', 1, 'harmonic'),
+  )
+  def test_harmonic_coefficients_are_kept(self, task, layers, project):
     config, problem = toys.problem(task)
-    config.hsd_form.layers = layers
+    config.hsd_form.update({'layers': layers, 'project': project})
     params = drawn(config, problem)
     kernel = np.asarray(problem.space.kernel)
     self.assertEqual(kernel.sum(), {'circulation': 2, 'transport': 1, 'shell': 1}[task])
