@@ -62,7 +62,8 @@ def errors(values: Values) -> figure.Figure:
     axis.plot(of_seeds.mean(), place, 'o', color='C0', markersize=8, alpha=0.6)
     axis.plot(of_seeds, np.full(len(of_seeds), place), '.', color='0.2', markersize=4)
   axis.set(yticks=range(len(names)), yticklabels=names, xlabel='relative error', xscale='log')
-  axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  low, high = axis.get_xlim()
+  axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
   axis.xaxis.set_major_formatter('{x:g}')
   axis.xaxis.set_minor_formatter(ticker.NullFormatter())
   return drawing
