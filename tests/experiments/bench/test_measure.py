@@ -26,7 +26,7 @@ class PrepareTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ({'cases': ()}, r'config\.cases is empty'),
-    ({'cases': ('pql_updates',)}, r"config\.cases .*pql_update, got 'pql_updates'"),
+    ({'cases': ('pql_updates',)}, r"config\.cases .*pql_update, .*got 'pql_updates'"),
     ({'rounds': 0}, r'config\.rounds must be positive, got 0'),
     ({'min_seconds': float('nan')}, r'config\.min_seconds must be zero or more, got nan'),
     ({'matmul_size': -1}, r'config\.matmul_size'),
