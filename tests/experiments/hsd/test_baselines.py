@@ -153,12 +153,23 @@ class NetworksTest(parameterized.TestCase):
 
     before, after, size = descend(jax.random.key(0))
     self.assertTrue(0 < size < np.inf)
-    if name != 'geo_fno':  # its places lie where multilinear weights have kinks
-      self.assertLess(after, before)
+    self.assertLess(after, before)
 
-  @parameterized.product(
-    name=[name for name in TRAINED if name != 'geo_fno'], task=('circulation', 'shell')
-  )
+  def test_a_grid_does_not_jump_when_its_last_vertex_leaves_a_node(self):
+    _, problem = problem_of('circulation', 'geo_fno')
+    fields = jnp.ones((1, len(problem.space.points), 1))
+    places = jnp.clip(problem.space.places, 0.3, 0.45)
+    grids = [
+      networks.on_grid(problem.space, fields, (5, 5, 5), places + step, least=0.1)
+      for step in (0.05 - 1e-5, 0.05 + 1e-5)  # some cross into the next cell, at 0.5
+    ]
+    self.assertGreater(abs(grids[0]).max(), 0.9)
+    np.testing.assert_allclose(grids[0], grids[1], atol=0.02)
+
+  @parameterized.parameters(
+    ('fno', 'circulation'), ('deeponet', 'circulation'), ('simplicial', 'circulation'),
+    ('fno', 'shell'),
+  )  # fmt: skip
   def test_what_has_a_potential_is_exact(self, name, task):
     config, problem = problem_of(task, name)
     config.space.potential = True
