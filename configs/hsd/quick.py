@@ -2,8 +2,8 @@
 
   python -m experiments.hsd.main --config=configs/hsd/quick.py
 
-On one core of an AMD EPYC beside other jobs 11 min 19 s, data included. Relative errors: hsd_form
-0.44, without its projection 0.33, a Fourier operator 0.34, modes alone 0.55, ridge 0.61.
+Relative errors (of 5 seeds): hsd_form 0.272, without its projection 0.259, as a potential 0.258, a
+Fourier operator 0.256, modes alone 0.545, ridge 0.606.
 """
 
 import functools

@@ -60,6 +60,7 @@ class Form(nn.Module):
     means: of the inputs' spectral features over the training data (Q,).
     gains: likewise, one over the standard deviation, or zero of what hardly varies.
     scale: of the output's coefficients (m,), roots of mean squares.
+    seen: which modes a potential is written in (m,), those whose derivative is not zero.
   """
 
   problem: learner.Problem
@@ -67,6 +68,7 @@ class Form(nn.Module):
   means: np.ndarray
   gains: np.ndarray
   scale: np.ndarray
+  seen: np.ndarray
 
   @nn.compact
   def __call__(self, space: spaces.Space, inputs: learner.Inputs) -> chex.Array:
@@ -91,7 +93,7 @@ class Form(nn.Module):
       if keeps:
         step = jnp.where(space.kernel, 0, step)
       if problem.written < problem.degree:
-        step = jnp.where(derivatives(problem, space)[1], step, 0)
+        step = jnp.where(self.seen, step, 0)
       total = projections.synthesize(basis, step)
       if options.fiber or options.commutator:
         rest = self.rest(space, q_now, fields_now, layer)
@@ -132,14 +134,17 @@ def make(problem: learner.Problem, options: ml_collections.ConfigDict) -> learne
     return q.mean(axis=0), q.std(axis=0), jnp.sqrt(jnp.mean(own**2, axis=0))
 
   space = problem.space
-  if problem.written < problem.degree and not derivatives(problem, space)[1].any():
-    raise ValueError('config.space.modes: the derivatives of so few modes are all zero.')
+  seen = np.ones(space.bases[problem.written].shape[1], bool)
+  if problem.written < problem.degree:
+    seen = np.asarray(derivatives(problem, space)[1])
+    if not seen.any():
+      raise ValueError('config.space.modes: the derivatives of so few modes are all zero.')
   inputs = {name: problem.train[name] for name in problem.degrees}
   means, stds, scale = map(np.asarray, statistics(inputs, problem.train['output']))
   # What is constant on this mesh may have another value on others.
   varies = stds > _FLOOR * stds.max()
   gains = (varies / np.where(varies, stds, 1)).astype(np.float32)
-  network = Form(problem, options, means, gains, floored(scale))
+  network = Form(problem, options, means, gains, floored(scale), seen)
   example = {name: x[:1] for name, x in inputs.items()}
 
   def apply(params, space, inputs):
