@@ -49,7 +49,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.cpu_devices = 1
   config.eval_only = False
   config.methods = (
-    'hsd_form', 'potential', 'no_projection', 'spectral_only', 'fno',
+    'hsd_form', 'free_modes', 'spectral_only', 'fno',
     'ridge', 'spectral_linear', 'kernel_ridge', 'mean',
   )  # fmt: skip
   # NAME: a method with other numbers; only its section, space and optimizer may differ.
@@ -58,7 +58,7 @@ def get_config() -> ml_collections.ConfigDict:
     ('hsd_form', 'fno', 'log_error', 0.105),  # 10 % less
     ('hsd_form', 'spectral_only', 'log_error', 0.105),
     ('hsd_form', 'ridge', 'log_error', 0.693),  # half
-    ('hsd_form', 'no_projection', 'log_error', 0.0),
+    ('hsd_form', 'free_modes', 'log_error', 0.0),
   )
   config.bounds = (  # (method, metric, bound)
     ('hsd_form', 'harmonic_error', 1e-6),
@@ -85,10 +85,10 @@ def get_config() -> ml_collections.ConfigDict:
   config.space.stars = 'metric'  # of the bases; or combinatorial
   config.space.potential = False  # networks write (k-1)-forms, whose d the change is
 
-  config.steps = 1000
+  config.steps = 600
   config.batch_size = 16
   config.chunk_steps = 100
-  config.checkpoint_every = 500
+  config.checkpoint_every = 300
 
   config.optimizer = ml_collections.ConfigDict()
   config.optimizer.learning_rate = 5e-3

@@ -35,6 +35,7 @@ def get_config(part: str = 'circulation') -> ml_collections.ConfigDict:
   modes, has_potential = TASKS[name]
   config = quick.get_config()
   config.task = {'name': name}
+  config.steps, config.checkpoint_every = 1000, 500
   others = {method: tune.tried(method, i) for method, i in BEST.items()}
   config.variants = quick.variants(modes) | others
   if rest:
@@ -45,6 +46,7 @@ def get_config(part: str = 'circulation') -> ml_collections.ConfigDict:
     config.claims = config.bounds = ()
     return config
   config.num_seeds = 5
+  config.claims = (*config.claims[:-1], ('hsd_form', 'no_projection', 'log_error', 0.0))
   alone = ('no_projection', 'spectral_only')
   ours = ('free_modes', 'potential') if has_potential else ()
   config.methods = ('hsd_form', *ours, *alone, *RIVALS, *CLOSED)

@@ -47,7 +47,7 @@ def get_config(task: str = 'circulation') -> ml_collections.ConfigDict:
   config.task = {'name': task}
   config.claims = config.bounds = ()
   config.data.update({'test': 4, 'finer': 0})
-  config.steps = 500
+  config.steps, config.checkpoint_every = 500, 500
   config.variants = {f'{method}_{i}': tried(method, i) for method in SIZES for i in range(5)}
   config.methods = tuple(config.variants)
   return config
