@@ -15,6 +15,9 @@ SIZES = {  # of the meshes, for about 3,000 vertices
   'darcy': {'size': 55}, 'circulation': {'size': 84}, 'allen_cahn': {'size': 84},
   'transport': {'size': 84}, 'shell': {'size': 9},
 }  # fmt: skip
+OTHERS = (
+  'hsd_reference', 'geo_fno', 'gno', 'mgn', 'deeponet', 'simplicial', 'transolver', 'identity',
+)  # fmt: skip
 SAMPLES = {'train': 2040, 'valid': 360, 'test': 600, 'finer': 100}
 
 
@@ -43,8 +46,7 @@ def get_config(task: str = 'circulation') -> ml_collections.ConfigDict:
       'layers': 3,
       'width': 24,
     }
-  config.methods = (
-    *config.methods, 'no_commutator', 'no_metric', 'hsd_reference', 'geo_fno', 'gno', 'mgn',
-    'deeponet', 'simplicial', 'transolver', 'identity',
-  )  # fmt: skip
+  ablations = tuple(f'no_{part}' for part in (*quick.PARTS, 'metric'))
+  potential = () if task in ('allen_cahn', 'transport') else ('potential',)  # of 1- and 2-forms
+  config.methods = (*config.methods, *potential, *ablations, *OTHERS)
   return config
