@@ -118,13 +118,14 @@ class TrainTest(chex.TestCase):
       play.play('tic_tac_toe', game, act, True, jax.random.key(0), self.workdir / 'play.svg')
     self.assertIn(said[-1], ('You win.', 'You lose.', 'A draw.'))
     self.assertTrue(any('The agent plays' in line for line in said))
+    self.assertIn('Not a move now: nonsense', said)
     self.assertIn('<svg', (self.workdir / 'play.svg').read_text())
 
   def test_play_refuses_what_is_not_there(self):
     for arguments, pattern in (
       ((str(self.directory), None, 0), 'no trained method'),
       ((str(self.workdir), None, 2), '--seed must be from 0 to 1'),
-      ((str(self.workdir), 'dqn', 0), 'no config.json|no intact checkpoint|--method'),
+      ((str(self.workdir), 'dqn', 0), "--method must be one of .*'dqn'"),
     ):
       with self.assertRaisesRegex(ValueError, pattern):
         play.load(*arguments)
