@@ -2,8 +2,8 @@
 
   python -m experiments.hsd.main --config=configs/hsd/quick.py
 
-6 min 6 s on 2 cores of an AMD EPYC, data included. Relative errors: hsd_form 0.290, free_modes 0.275,
-a Fourier operator 0.286, modes alone 0.574, ridge 0.606.
+6 min 6 s on 2 cores of an AMD EPYC, data included. Relative errors: hsd_form 0.290, free_modes
+0.275, a Fourier operator 0.286, modes alone 0.574, ridge 0.606.
 """
 
 import functools
