@@ -21,6 +21,7 @@ from experiments.hsd import checks, data, evaluate, methods, problems, report, t
 from lib.envs import collect
 from lib.io import npz
 from lib.train import app, checkpoint, metrics
+from tests.experiments import endings
 
 TINY = """
 from tests.experiments.hsd import toys
@@ -201,11 +202,7 @@ class RunTest(chex.TestCase):
   )
   def test_bad_input_is_named_and_nothing_written(self, overrides, pattern):
     workdir = self.directory / 'new'
-    with mock.patch('lib.train.console.say') as say:
-      self.assertEqual(self.run_here(workdir, *overrides), 2)
-    message = say.call_args.args[0]
-    self.assertRegex(message, pattern)
-    self.assertNotIn('\n', message)
+    endings.assert_ends(self, 2, pattern, workdir, *overrides)
     self.assertFalse(workdir.exists())
 
   def test_bad_data_are_named(self):
@@ -216,10 +213,8 @@ class RunTest(chex.TestCase):
     ):
       with (
         mock.patch.object(data, 'load', side_effect=error),
-        mock.patch('lib.train.console.say') as say,
       ):
-        self.assertEqual(self.run_here(self.directory / 'new'), 2)
-      self.assertRegex(say.call_args.args[0], pattern)
+        endings.assert_ends(self, 2, pattern, self.directory / 'new')
 
 
 class ChecksTest(chex.TestCase):

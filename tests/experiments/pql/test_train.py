@@ -26,6 +26,7 @@ from experiments.pql import data, methods, report, train
 from experiments.pql.methods import agent
 from lib.io import manifest
 from lib.train import app, checkpoint, metrics
+from tests.experiments import endings
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CONFIG = """
@@ -208,11 +209,7 @@ class TrainTest(chex.TestCase):
 
   def assert_fails(self, code, pattern, *overrides, workdir=None):
     workdir = workdir or self.directory / 'new'
-    with mock.patch('lib.train.console.say') as say:
-      self.assertEqual(self.run_here(workdir, *overrides), code)
-    message = say.call_args.args[0]
-    self.assertRegex(message, pattern)
-    self.assertNotIn('\n', message)
+    endings.assert_ends(self, code, pattern, workdir, *overrides)
     if code == 2:
       self.assertFalse((self.directory / 'new').exists())
 

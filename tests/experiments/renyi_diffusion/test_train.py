@@ -19,6 +19,7 @@ from experiments.renyi_diffusion import evaluate, methods, report, train
 from experiments.renyi_diffusion.methods import learner
 from lib.io import npz
 from lib.train import app, checkpoint, metrics
+from tests.experiments import endings
 
 RING = """
 from configs.renyi_diffusion import quick
@@ -244,11 +245,7 @@ class RingTest(RunTest):
   )
   def test_bad_input_is_named_and_nothing_written(self, overrides, pattern):
     workdir = self.directory / 'new'
-    with mock.patch('lib.train.console.say') as say:
-      self.assertEqual(self.run_here(workdir, *overrides), 2)
-    message = say.call_args.args[0]
-    self.assertRegex(message, pattern)
-    self.assertNotIn('\n', message)
+    endings.assert_ends(self, 2, pattern, workdir, *overrides)
     self.assertFalse(workdir.exists())
 
 
