@@ -9,7 +9,7 @@ are the released ones; the tasks and the other widths are ours.
 
 import ml_collections
 
-from configs.hsd import quick
+from configs.hsd import quick, table
 
 SIZES = {  # of the meshes, for about 3,000 vertices
   'darcy': {'size': 55}, 'circulation': {'size': 84}, 'allen_cahn': {'size': 84},
@@ -47,6 +47,7 @@ def get_config(task: str = 'circulation') -> ml_collections.ConfigDict:
       'width': 24,
     }
   ablations = tuple(f'no_{part}' for part in (*quick.PARTS, 'metric'))
-  potential = () if task in ('allen_cahn', 'transport') else ('potential',)  # of 1- and 2-forms
+  _, has_potential = table.TASKS[task]
+  potential = ('potential',) if has_potential else ()
   config.methods = (*config.methods, *potential, *ablations, *OTHERS)
   return config

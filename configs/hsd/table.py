@@ -46,7 +46,7 @@ def get_config(part: str = 'circulation') -> ml_collections.ConfigDict:
     config.claims = config.bounds = ()
     return config
   config.num_seeds = 5
-  config.claims = (*config.claims[:-1], ('hsd_form', 'no_projection', 'log_error', 0.0))
+  config.claims = (*quick.CLAIMS, ('hsd_form', 'no_projection', 'log_error', 0.0))
   alone = ('no_projection', 'spectral_only')
   ours = ('free_modes', 'potential') if has_potential else ()
   config.methods = ('hsd_form', *ours, *alone, *RIVALS, *CLOSED)
