@@ -89,16 +89,18 @@ def get_config() -> ml_collections.ConfigDict:
   config.hodge.cochains = 8  # that are decomposed at once
   config.hodge.tol = 1e-4  # relative residual of the solves
   config.hodge.training = ml_collections.ConfigDict()
+  of_hsd = hsd.get_config()
   for name in ('task', 'space', 'variants', 'batch_size', 'hsd_form', 'fno'):
-    config.hodge.training[name] = hsd.get_config()[name]
+    config.hodge.training[name] = of_hsd[name]
 
   config.selfplay = ml_collections.ConfigDict()
   config.selfplay.num_seeds = 1
+  of_klent = klent.get_config()
   for name in (
     'game', 'binary_observations', 'evaluations', 'variants',
     'play', 'network', 'optimizer', 'agent',
   ):  # fmt: skip
-    config.selfplay[name] = klent.get_config()[name]
+    config.selfplay[name] = of_klent[name]
   config.selfplay.play.moves = 32  # of 256 games, in a compiled call
 
   config.offline = ml_collections.ConfigDict()

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.bench.case import Case
 from experiments.hsd import data, evaluate, methods, problems, tasks
 from experiments.hsd.methods import learner
-from experiments.hsd.tasks import record
+from experiments.hsd.tasks import domains, record
 from lib.hodge import complexes, decomposition, meshes, operators, stars
 from lib.hodge.complexes import Complex
 from lib.io import fields
@@ -179,12 +179,8 @@ def surface(edges: int) -> tuple[Complex, tuple[np.ndarray, ...]]:
   points, faces = meshes.flat_torus(round(edges / 3 / rows), rows, _PERIOD)
   c = complexes.tri_complex(faces, len(points))
 
-  @jax.jit
-  def metric(c: Complex, points: chex.Array) -> tuple[chex.Array, ...]:
-    return stars.cotan(c, stars.periodic_edge_lengths(c, points, _PERIOD))
-
-  with jax.enable_x64(True):
-    return c, tuple(np.asarray(star, np.float32) for star in metric(c, jnp.asarray(points)))
+  cotan = lambda x: stars.cotan(c, stars.periodic_edge_lengths(c, x, _PERIOD))
+  return c, tuple(star.astype(np.float32) for star in domains.exact(cotan, points))
 
 
 def cochains(c: Complex, degree: int, *shape: int) -> np.ndarray:

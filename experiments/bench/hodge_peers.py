@@ -90,13 +90,13 @@ def factorized(
   """
   c, stars, w = _host(ours)
   made = [(b, adjoint, a[1:, 1:].tocsc()) for b, adjoint, a in systems(c, stars)]
-  factors = [_factor(a) for _, _, a in made] if before else None
+  factors = [matrices.factor(a) for _, _, a in made] if before else None
 
   def call():
     found = []
     for i, (b, adjoint, a) in enumerate(made):
       x = np.zeros((b.shape[1], len(w)), np.float32)
-      x[1:] = (factors[i] if factors else _factor(a)).solve((adjoint @ w.T)[1:])
+      x[1:] = (factors[i] if factors else matrices.factor(a)).solve((adjoint @ w.T)[1:])
       found.append((b @ x).T)
     return found
 
@@ -128,13 +128,6 @@ def _host(ours: Case) -> tuple[Complex, tuple[np.ndarray, ...], np.ndarray]:
 def _jacobi(a: sparse.csr_array) -> linalg.LinearOperator:
   scale = 1 / a.diagonal()
   return linalg.LinearOperator(a.shape, lambda x: scale * x, dtype=a.dtype)
-
-
-def _factor(a: sparse.csc_array) -> linalg.SuperLU:
-  """The factors of a positive definite matrix, without pivoting."""
-  return linalg.splu(
-    a, permc_spec='MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True}
-  )
 
 
 def _compact(a: sparse.sparray) -> sparse.csr_array:

@@ -182,8 +182,8 @@ def conjugate_gradients(
 ) -> tuple[chex.Array, Solve]:
   """Solves A x = b for symmetric A >= 0 and b in its range, scaled by the diagonal.
 
-  Each right-hand side of a batch stops by itself. Differentiable in b, at
-  the cost of one more solve; the derivative in what `matvec` holds is that of the solution too.
+  Each right-hand side of a batch stops by itself. Differentiable in b, at the cost of one more
+  solve; the derivative in what `matvec` holds is that of the solution too.
 
   Args:
     matvec: A, on arrays (..., n).
@@ -227,7 +227,8 @@ def conjugate_gradients(
 
     z = scale * b
     counts = jnp.zeros((*b.shape[:-1], 1), jnp.int32)
-    first = _State(jnp.zeros_like(b), b, z, dot(b, z), dot(b, z), dot(b, b), 0, counts)
+    rho = dot(b, z)
+    first = _State(jnp.zeros_like(b), b, z, rho, rho, dot(b, b), 0, counts)
     last = jax.lax.while_loop(going, advance, first)
     return last.x, last.steps
 

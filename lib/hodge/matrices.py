@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse import linalg
 
 from lib.hodge.complexes import Complex
 from lib.hodge.whitney import Mass
@@ -60,6 +61,16 @@ def laplacian(c: Complex, stars: Sequence[np.ndarray], k: int) -> sparse.csr_arr
     flux = sparse.diags_array(stars[k]) @ incidence(c, k - 1)
     total = total + flux @ sparse.diags_array(inverse) @ flux.T
   return total.tocsr()
+
+
+def factor(matrix: sparse.sparray) -> linalg.SuperLU:
+  """The factors of a sparse, positive definite A: `factor(A).solve(b)` is x of A x = b.
+
+  In an order for symmetric matrices, and without pivoting, which keeps them sparse.
+  """
+  return linalg.splu(
+    matrix.tocsc(), 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True}
+  )
 
 
 def normalized(matrix: sparse.csr_array) -> sparse.csr_array:

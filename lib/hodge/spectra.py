@@ -11,6 +11,8 @@ import numpy as np
 import scipy
 from scipy import sparse
 
+from lib.hodge import matrices
+
 # Below this size, and where most of the spectrum is wanted, all of it is computed.
 _DENSE = 300
 
@@ -62,10 +64,9 @@ def eigenbasis(
     )
   else:
     shift = -1e-6 * max(scale, 1e-300)
-    # Ordered for a symmetric matrix, the factors are several times as sparse as eigsh's own.
-    solve = sparse.linalg.splu(
-      stiffness - shift * mass, 'MMD_AT_PLUS_A', 0.0, options={'SymmetricMode': True}
-    ).solve
+    solve = matrices.factor(
+      stiffness - shift * mass
+    ).solve  # several times as sparse as eigsh's own
     values, vectors = sparse.linalg.eigsh(
       stiffness, wanted, mass, sigma=shift, v0=np.random.default_rng(0).normal(size=n),
       OPinv=sparse.linalg.LinearOperator((n, n), solve, dtype=np.float64),

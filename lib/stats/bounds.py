@@ -25,13 +25,9 @@ def check(field: str, bounds: Any, methods: Collection[str], metrics: Collection
     methods: what there is.
     metrics: likewise.
   """
-  for bound in bounds if isinstance(bounds, tuple) else [bounds]:
-    right = isinstance(bound, tuple) and len(bound) == 3 and type(bound[2]) in (int, float)
-    if not (right and math.isfinite(bound[2])):
-      raise ValueError(f'config.{field} must hold (method, metric, bound), got {bound!r}.')
-    for name, known in ((bound[0], methods), (bound[1], metrics)):
-      if name not in known:
-        raise ValueError(f'config.{field} must be of {", ".join(known)}, got {name!r}.')
+  is_number = lambda x: type(x) in (int, float) and math.isfinite(x)
+  names = {'method': methods, 'metric': metrics}
+  claims.check_tuples(field, bounds, names, 'bound', is_number)
 
 
 def test(

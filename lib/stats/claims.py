@@ -6,7 +6,7 @@ least that, and its 95 % interval above 0; a negative `least` is a margin of non
 the interval must lie above it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,33 @@ Claim = tuple[str, str, str, float]
 
 def check(claims: Any, methods: Collection[str], metrics: Collection[str]) -> None:
   """Raises a ValueError that names the first claim which is none, or of something unknown."""
-  for claim in claims if isinstance(claims, tuple) else [claims]:
-    right = isinstance(claim, tuple) and len(claim) == 4 and isinstance(claim[3], (int, float))
-    if not right:
-      raise ValueError(f'config.claims must hold (method, baseline, metric, gain), got {claim!r}.')
-    for name, known in ((claim[0], methods), (claim[1], methods), (claim[2], metrics)):
+  is_number = lambda x: isinstance(x, (int, float))
+  names = {'method': methods, 'baseline': methods, 'metric': metrics}
+  check_tuples('claims', claims, names, 'gain', is_number)
+
+
+def check_tuples(
+  field: str,
+  asked: Any,
+  names: Mapping[str, Collection[str]],
+  last: str,
+  is_number: Callable[[Any], bool],
+) -> None:
+  """Raises a ValueError that names the first of a config's tuples that is not as it must be.
+
+  Args:
+    field: that holds them.
+    asked: what it holds.
+    names: what the first entries of each are, and what they may be.
+    last: what the last entry is, a number.
+    is_number: whether it is one.
+  """
+  for one in asked if isinstance(asked, tuple) else [asked]:
+    if not (isinstance(one, tuple) and len(one) == len(names) + 1 and is_number(one[-1])):
+      raise ValueError(f'config.{field} must hold ({", ".join([*names, last])}), got {one!r}.')
+    for name, known in zip(one, names.values(), strict=False):
       if name not in known:
-        raise ValueError(f'config.claims must be of {", ".join(known)}, got {name!r}.')
+        raise ValueError(f'config.{field} must be of {", ".join(known)}, got {name!r}.')
 
 
 def test(

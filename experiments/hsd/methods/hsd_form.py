@@ -60,7 +60,7 @@ class Form(nn.Module):
     means: of the inputs' spectral features over the training data (Q,).
     gains: likewise, one over the standard deviation, or zero of what hardly varies.
     scale: of the output's coefficients (m,), roots of mean squares.
-    seen: which modes a potential is written in (m,), those whose derivative is not zero.
+    seen: which modes the change knows of (m,): of a potential, those whose derivative is not zero.
   """
 
   problem: learner.Problem
@@ -92,8 +92,7 @@ class Form(nn.Module):
       step = self.scale * Modes(options.hidden, basis.shape[1], options.skip)(q_now)
       if keeps:
         step = jnp.where(space.kernel, 0, step)
-      if problem.written < problem.degree:
-        step = jnp.where(self.seen, step, 0)
+      step = jnp.where(self.seen, step, 0)
       total = projections.synthesize(basis, step)
       if options.fiber or options.commutator:
         rest = self.rest(space, q_now, fields_now, layer)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from scipy import sparse
-from scipy.sparse import linalg
 
 from lib.hodge import complexes, delaunay, matrices, meshes, stars, topology
 from lib.io import meshes as mesh_files
@@ -238,23 +237,13 @@ def particular_flux(
   """
   rows = sparse.vstack([matrices.incidence(c, k).astype(float), sparse.csr_array(chains)])
   lift = sparse.diags_array(1 / star) @ rows.T
-  solve = positive_solver(rows @ lift)
+  solve = matrices.factor(rows @ lift).solve
   return lambda a, b: lift @ solve(np.concatenate([a, b]))
-
-
-def positive_solver(matrix: sparse.sparray) -> Callable[[np.ndarray], np.ndarray]:
-  """The solver of A x = b for sparse, positive definite A."""
-  return linalg.splu(
-    matrix.tocsc(),
-    permc_spec='MMD_AT_PLUS_A',
-    diag_pivot_thresh=0.0,
-    options={'SymmetricMode': True},
-  ).solve
 
 
 def grounded(matrix: sparse.csr_array) -> Callable[[np.ndarray], np.ndarray]:
   """The solver of A x = b with x_0 = 0, for A >= 0 whose kernel is constants and Σ b = 0."""
-  solve = positive_solver(matrix[1:, 1:])
+  solve = matrices.factor(matrix[1:, 1:]).solve
   return lambda b: np.concatenate([np.zeros((1, *b.shape[1:])), solve(b[1:])])
 
 

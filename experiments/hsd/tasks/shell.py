@@ -49,7 +49,7 @@ def make(options, refine: int = 0) -> record.Task:
     return matrices.mass(whitney.Mass(mass.cells, local), len(c.faces))
 
   vacuum = energy(np.ones(len(c.tets)))
-  in_vacuum = domains.positive_solver(d1.T @ vacuum @ d1)
+  in_vacuum = matrices.factor(d1.T @ vacuum @ d1).solve
 
   def sample(rng):
     draw = lambda: random_fields.draw(rng, 3, options['length'])(points)
@@ -59,7 +59,7 @@ def make(options, refine: int = 0) -> record.Task:
     uniform = particular(charges(density), given)
     uniform -= d1 @ in_vacuum(d1.T @ (vacuum @ uniform))
     filled = energy(np.exp(-log_permittivity)[c.tets].mean(axis=1))
-    change = domains.positive_solver(d1.T @ filled @ d1)(d1.T @ (filled @ uniform))
+    change = matrices.factor(d1.T @ filled @ d1).solve(d1.T @ (filled @ uniform))
     return {
       'log_permittivity': log_permittivity,
       'density': density,
