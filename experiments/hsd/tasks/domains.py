@@ -2,6 +2,8 @@
 
 import importlib.util
 import pathlib
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -336,7 +338,10 @@ def _gmsh(
   """Points and positively oriented simplices of a shape that `draw` makes of gmsh's kernel."""
   import gmsh  # only its meshes need it
 
+  on_pipe = signal.getsignal(signal.SIGPIPE)  # gmsh makes writing to a closed pipe fatal
   gmsh.initialize(interruptible=False)
+  if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGPIPE, on_pipe)
   try:
     for option, value in {
       'General.Terminal': 0,

@@ -1,6 +1,7 @@
 """Tests of experiments.hsd.tasks."""
 
 import functools
+import os
 import pathlib
 import tempfile
 import unittest
@@ -264,6 +265,16 @@ class OptionsTest(parameterized.TestCase):
     areas = [np.pi * radius**2 for *_, radius in domains.HOLES[holes]]
     np.testing.assert_allclose(np.sort(chains @ through / 2), np.sort(areas), rtol=0.5)
     np.testing.assert_allclose(chains @ matrices.incidence(c, 0), 0, atol=1e-12)
+
+  def test_meshing_leaves_closed_pipes_an_error(self):
+    domains.plane_with_holes(1, 6, 0)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+      with self.assertRaises(BrokenPipeError):  # and not the end of this process
+        os.write(writing, b'.')
+    finally:
+      os.close(writing)
 
 
 if __name__ == '__main__':
