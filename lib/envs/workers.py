@@ -7,13 +7,22 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import connection
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 Handler = Callable[[Any], Any]
+_START_SECONDS = 120.0  # that a process may take before its first request
+_PING = '__ping__'  # a request that every worker answers, once it has started
+
+
+class Lost(NamedTuple):
+  """Why there is no answer to a request: its worker failed, died, or took too long."""
+
+  reason: str
 
 
 def num_cores() -> int:
@@ -30,18 +39,14 @@ class Workers:
   """
 
   def __init__(self, makes: Sequence[Callable[[], Handler]]):
-    context = multiprocessing.get_context('spawn')
+    self._makes = list(makes)
     self._processes: list[multiprocessing.process.BaseProcess] = []
     self._connections: list[connection.Connection] = []
     atexit.register(self.close)
-    with _bystander_signals_blocked(), _main_module_hidden():
-      for make in makes:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, make), daemon=True)
-        process.start()
-        theirs.close()
-        self._processes.append(process)
-        self._connections.append(ours)
+    for make in self._makes:
+      process, pipe = _start(make)
+      self._processes.append(process)
+      self._connections.append(pipe)
 
   def __enter__(self) -> Self:
     return self
@@ -106,6 +111,61 @@ class Workers:
           pending[ready] = worker, following
         yield request, answer
 
+  def map_within(
+    self, requests: Iterable[Any], seconds: float
+  ) -> Iterator[tuple[Any, Any | Lost]]:
+    """As `map_unordered`, but what a request does to its worker concerns no other request.
+
+    A worker that fails, dies or takes too long is replaced by a new one.
+
+    Args:
+      requests: what to send, in this order.
+      seconds: the most that one may take, > 0, beside the start of its worker.
+
+    Yields:
+      (request, answer), or (request, Lost), as they come.
+
+    Raises:
+      RuntimeError: if a worker cannot start.
+    """
+    remaining = iter(requests)
+    pending = {worker: self._ping(worker) for worker in range(len(self))}
+    while pending:
+      pipes = {self._connections[worker]: worker for worker in pending}
+      first = min(deadline for _, deadline in pending.values())
+      ready = connection.wait(list(pipes), max(0.0, first - time.monotonic()))
+      done = {pipes[pipe] for pipe in ready}  # type: ignore[index]
+      late = {worker for worker, (_, when) in pending.items() if when <= time.monotonic()}
+      for worker in done | late:
+        request, _ = pending.pop(worker)
+        try:
+          if worker not in done:
+            raise RuntimeError(f'took more than {seconds:g} s')
+          answer = self.receive(worker)
+        except RuntimeError as error:
+          if request == _PING:
+            raise
+          answer = Lost(str(error).splitlines()[-1])
+          self._replace(worker)
+          pending[worker] = self._ping(worker)
+        else:
+          with contextlib.suppress(StopIteration):
+            following = next(remaining)
+            pending[worker] = following, time.monotonic() + seconds
+            self._connections[worker].send(following)
+        if request != _PING:
+          yield request, answer
+
+  def _ping(self, worker: int) -> tuple[Any, float]:
+    self.send(worker, _PING)
+    return _PING, time.monotonic() + _START_SECONDS
+
+  def _replace(self, worker: int) -> None:
+    self._processes[worker].kill()
+    self._processes[worker].join()
+    self._connections[worker].close()
+    self._processes[worker], self._connections[worker] = _start(self._makes[worker])
+
   def close(self) -> None:
     """Ends the processes at once."""
     atexit.unregister(self.close)
@@ -118,12 +178,25 @@ class Workers:
     self._connections.clear()
 
 
+def _start(
+  make: Callable[[], Handler],
+) -> tuple[multiprocessing.process.BaseProcess, connection.Connection]:
+  context = multiprocessing.get_context('spawn')
+  ours, theirs = context.Pipe()
+  with _bystander_signals_blocked(), _main_module_hidden():
+    process = context.Process(target=_serve, args=(theirs, make), daemon=True)
+    process.start()
+  theirs.close()
+  return process, ours
+
+
 def _serve(pipe: connection.Connection, make: Callable[[], Handler]) -> None:
   threading.Thread(target=_exit_with_parent, daemon=True).start()
   try:
     handle = make()
     while True:
-      pipe.send((handle(pipe.recv()), None))
+      request = pipe.recv()
+      pipe.send((None if request == _PING else handle(request), None))
   except EOFError:
     pass
   except Exception:

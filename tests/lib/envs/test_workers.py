@@ -53,6 +53,17 @@ class WorkersTest(parameterized.TestCase):
       with self.assertRaisesRegex(RuntimeError, 'process 1 died'):
         pool.send(1, 'work')
 
+  def test_a_lost_request_concerns_no_other(self):
+    requests = ['work', 'fail', 'work', 'die', 'work', 'stall', 'work']
+    with workers.Workers([toys.make_worker] * 2) as pool:
+      answers = list(pool.map_within(requests, 0.5))
+    lost = {request: answer for request, answer in answers if isinstance(answer, workers.Lost)}
+    self.assertCountEqual([request for request, _ in answers], requests)
+    self.assertCountEqual(lost, ['fail', 'die', 'stall'])
+    self.assertIn("KeyError: 'asked to'", lost['fail'].reason)
+    self.assertIn('died with exit code -9', lost['die'].reason)
+    self.assertEqual(lost['stall'].reason, 'took more than 0.5 s')
+
   def test_close_does_not_wait(self):
     start = time.monotonic()
     with workers.Workers([functools.partial(toys.make_worker, 60.0)]) as pool:

@@ -59,11 +59,13 @@ def make_doubler():
 
 
 def make_worker(pause: float = 0.0):
-  """A handler that can also fail or die."""
+  """A handler that can also fail, die or stall."""
 
   def handle(request):
     if request == 'fail':
       raise KeyError('asked to')
+    if request == 'stall':
+      time.sleep(60.0)
     if request == 'die':
       os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(pause)
