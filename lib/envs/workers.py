@@ -111,9 +111,7 @@ class Workers:
           pending[ready] = worker, following
         yield request, answer
 
-  def map_within(
-    self, requests: Iterable[Any], seconds: float
-  ) -> Iterator[tuple[Any, Any | Lost]]:
+  def map_within(self, requests: Iterable[Any], seconds: float) -> Iterator[tuple[Any, Any | Lost]]:
     """As `map_unordered`, but what a request does to its worker concerns no other request.
 
     A worker that fails, dies or takes too long is replaced by a new one.

@@ -1,0 +1,1 @@
+"""Regime-aware forecasts of biological systems that were never seen."""
