@@ -13,7 +13,7 @@ import ml_collections
 from configs.hsd import quick, tune
 
 BEST = {  # of the tries of `tune.tried`; those of hsd_form, fno and geo_fno are in quick.py
-  'hsd_reference': 4, 'gno': 1, 'mgn': 3, 'deeponet': 1, 'simplicial': 2, 'transolver': 1,
+  'hsd_reference': 4, 'gno': 1, 'mgn': 3, 'deeponet': 4, 'simplicial': 2, 'transolver': 4,
 }  # fmt: skip
 # Modes of hsd_form, and whether the change from the start is a derivative.
 TASKS = {

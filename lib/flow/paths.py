@@ -68,39 +68,57 @@ def conditional_divergence(t: chex.Array, dim: int) -> chex.Array:
   return -dim / (1.0 - t[..., 0])
 
 
-def gaussian_variance(t: chex.Array, std: float) -> chex.Array:
-  """The variance σ_t² = (1 - t)² + t² σ² of the path to N(μ, σ² I) in each dimension."""
-  return (1.0 - t) ** 2 + (t * std) ** 2
+def gaussian_variance(t: chex.Array, std: float, source_std: float = 1.0) -> chex.Array:
+  """The variance σ_t² = (1 - t)² s² + t² σ² of the path from N(m, s² I) to N(μ, σ² I)."""
+  return ((1.0 - t) * source_std) ** 2 + (t * std) ** 2
 
 
-def gaussian_rate(t: chex.Array, std: float, weight: float = 0.0) -> chex.Array:
+def gaussian_rate(
+  t: chex.Array, std: float, weight: float = 0.0, source_std: float = 1.0
+) -> chex.Array:
   """The rate c(t) at which the path to N(μ, σ² I) stretches: its velocity's Jacobian is c(t) I.
 
-    c_λ(t) = (t σ² - (1 - t)) / (σ_t² + λ)
+    c_λ(t) = (t σ² - (1 - t) s²) / (σ_t² + λ)
 
   is, among all fields, the minimiser of E (1/A) (‖u - (x_1 - x_0)‖² + λ ‖∂u/∂x‖_F²), whatever the
   law of the times; λ = 0 is the marginal field's.
 
   Args:
-    t: times, of any shape, in [0, 1]; below 1 where σ = λ = 0, which has a pole there.
+    t: times, of any shape, in [0, 1]; where λ = 0, below 1 for σ = 0 and above 0 for s = 0, which
+      have a pole there.
     std: σ of the data, >= 0.
     weight: λ, >= 0.
+    source_std: s of the source at t = 0, >= 0.
 
   Returns:
     Rates, of the shape of t.
 
   Raises:
-    ValueError: if σ or λ is negative.
+    ValueError: if a deviation or λ is negative.
   """
-  if not (std >= 0 and weight >= 0):
-    raise ValueError(f'Standard deviation and weight must not be negative, got {std=}, {weight=}.')
-  return (t * std**2 - (1.0 - t)) / (gaussian_variance(t, std) + weight)
+  if not (std >= 0 and weight >= 0 and source_std >= 0):
+    raise ValueError(
+      'Standard deviations and the weight must not be negative, got '
+      f'{std=}, {weight=}, {source_std=}.'
+    )
+  rate = t * std**2 - (1.0 - t) * source_std**2
+  return rate / (gaussian_variance(t, std, source_std) + weight)
 
 
 def gaussian_marginal_velocity(
-  x: chex.Array, t: chex.Array, mean: chex.Numeric, std: float, weight: float = 0.0
+  x: chex.Array,
+  t: chex.Array,
+  mean: chex.Numeric,
+  std: float,
+  weight: float = 0.0,
+  source_mean: chex.Numeric = 0.0,
+  source_std: float = 1.0,
 ) -> chex.Array:
-  """The velocity μ + c_λ(t) (x - t μ) of the path to N(μ, σ² I); see `gaussian_rate`.
+  """The velocity of the path from N(m, s² I), noise by default, to N(μ, σ² I).
+
+    μ - m + c_λ(t) (x - (1 - t) m - t μ)
+
+  with the rate c_λ of `gaussian_rate`.
 
   Args:
     x: points (B, A).
@@ -108,14 +126,55 @@ def gaussian_marginal_velocity(
     mean: μ, a number, or an array that broadcasts to x.
     std: σ, >= 0.
     weight: λ of the regularised optimum, >= 0; 0 for the marginal field itself.
+    source_mean: m, like μ.
+    source_std: s, >= 0.
 
   Returns:
     Velocities (B, A).
 
   Raises:
-    ValueError: if σ or λ is negative.
+    ValueError: if a deviation or λ is negative.
   """
-  return mean + gaussian_rate(t, std, weight) * (x - t * mean)
+  centre = (1.0 - t) * source_mean + t * mean
+  return mean - source_mean + gaussian_rate(t, std, weight, source_std) * (x - centre)
+
+
+def gaussian_flow_map(
+  x: chex.Array,
+  mean: chex.Numeric,
+  std: float,
+  source_mean: chex.Numeric = 0.0,
+  source_std: float = 1.0,
+) -> chex.Array:
+  """Where the flow of `gaussian_marginal_velocity` takes x from t = 0 to 1, μ + (σ/s) (x - m).
+
+  It is the optimal transport between the two laws, whatever the coupling that it was learnt from.
+
+  Args:
+    x: points (B, A).
+    mean: μ, a number, or an array that broadcasts to x.
+    std: σ, >= 0.
+    source_mean: m, like μ.
+    source_std: s, > 0.
+
+  Returns:
+    Points (B, A).
+
+  Raises:
+    ValueError: if σ is negative or s not positive.
+  """
+  if not (std >= 0 and source_std > 0):
+    raise ValueError(f'Needs std >= 0 and source_std > 0, got {std=}, {source_std=}.')
+  return mean + std / source_std * (x - source_mean)
+
+
+def gaussian_loss(t: chex.Array, std: float, source_std: float = 1.0) -> chex.Array:
+  """The least flow-matching loss at time t between N(m, s² I) and N(μ, σ² I), s² σ² / σ_t².
+
+  It is what the path's velocity varies by, per dimension, where the two ends are independent; no
+  network goes below it. Its integral over t is (π/2) s σ.
+  """
+  return (source_std * std) ** 2 / gaussian_variance(t, std, source_std)
 
 
 def mixture_marginal_velocity(

@@ -36,9 +36,9 @@ def energy_distance(x: chex.Array, y: chex.Array) -> chex.Array:
   _check_samples(x, y, min_size=1)
   n, m = len(x), len(y)
   return (
-    2 * _sum_of_distances(x, y) / (n * m)
-    - _sum_of_distances(x, x) / n**2
-    - _sum_of_distances(y, y) / m**2
+    2 * sum_of_distances(x, y) / (n * m)
+    - sum_of_distances(x, x) / n**2
+    - sum_of_distances(y, y) / m**2
   )
 
 
@@ -65,9 +65,9 @@ def energy_distance_unbiased(x: chex.Array, y: chex.Array) -> chex.Array:
   _check_samples(x, y, min_size=2)
   n, m = len(x), len(y)
   return (
-    2 * _sum_of_distances(x, y) / (n * m)
-    - _sum_of_distances(x, x) / (n * (n - 1))
-    - _sum_of_distances(y, y) / (m * (m - 1))
+    2 * sum_of_distances(x, y) / (n * m)
+    - sum_of_distances(x, x) / (n * (n - 1))
+    - sum_of_distances(y, y) / (m * (m - 1))
   )
 
 
@@ -172,7 +172,7 @@ def histogram_kl(p: chex.Array, q: chex.Array) -> chex.Array:
   return special.rel_entr(p, q).sum(-1)
 
 
-def _sum_of_distances(x: chex.Array, y: chex.Array) -> chex.Array:
+def sum_of_distances(x: chex.Array, y: chex.Array) -> chex.Array:
   """Sums |x_i - y_j| over all pairs, in blocks of rows of x."""
 
   # Rematerialised, for the backward pass would otherwise keep every block.

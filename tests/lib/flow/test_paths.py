@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from lib.flow import integrate as flow
 from lib.flow import losses, paths, regularizers
 
 GAUSSIANS = (
@@ -210,12 +211,62 @@ class GaussianTest(chex.TestCase):
     best = float(paths.gaussian_rate(np.float64(time), std, weight))
     self.assertLessEqual(objective(best), objective(other) + 1e-9 * (1 + abs(objective(other))))
 
-  @parameterized.parameters((-0.1, 0.0), (0.5, -1e-3))
-  def test_refuses_negative_numbers(self, std, weight):
+  @parameterized.parameters((-0.1, 0.0, 1.0), (0.5, -1e-3, 1.0), (0.5, 0.0, -1.0))
+  def test_refuses_negative_numbers(self, std, weight, source_std):
+    zeros = np.zeros((3, 1))
     with self.assertRaisesRegex(ValueError, 'must not be negative'):
-      paths.gaussian_rate(np.zeros(3), std, weight)
+      paths.gaussian_rate(zeros, std, weight, source_std)
     with self.assertRaisesRegex(ValueError, 'must not be negative'):
-      paths.gaussian_marginal_velocity(np.zeros((3, 1)), np.zeros((3, 1)), 0.0, std, weight)
+      paths.gaussian_marginal_velocity(zeros, zeros, 0.0, std, weight, 0.0, source_std)
+
+
+SOURCES = ((1.0, 0.5), (0.2, 0.5), (1.0, 1.0), (2.0, 0.1))  # deviations of source and data
+
+
+class GaussianToGaussianTest(chex.TestCase):
+  @parameterized.parameters(*SOURCES)
+  def test_velocity_is_the_regression_on_the_point(self, source_std, std):
+    noise, x1, weights = quadrature(0.3, std)
+    x0 = -0.7 + source_std * noise
+    for time in (0.1, 0.5, 0.9):
+      x, velocity = paths.linear_path(x0, x1, time)
+      field = paths.gaussian_marginal_velocity(x, time, 0.3, std, 0.0, -0.7, source_std)
+      gap = (velocity - field)[:, 0] * weights
+      np.testing.assert_allclose([gap.mean(), (gap * x[:, 0]).mean()], 0.0, atol=1e-6)
+      # What it leaves is the loss that no field goes below.
+      loss = np.mean(gap * (velocity - field)[:, 0])
+      np.testing.assert_allclose(loss, paths.gaussian_loss(time, std, source_std), rtol=1e-5)
+
+  @parameterized.parameters(*SOURCES)
+  def test_integral_of_the_least_loss(self, source_std, std):
+    total, _ = integrate.quad(lambda t: paths.gaussian_loss(t, std, source_std), 0, 1)
+    self.assertAlmostEqual(total, np.pi / 2 * source_std * std, places=6)
+
+  @parameterized.parameters(*SOURCES[1::2])
+  def test_flow_map_is_where_the_flow_ends(self, source_std, std):
+    field = lambda x, t: paths.gaussian_marginal_velocity(x, t, 0.3, std, 0.0, -0.7, source_std)
+    x0 = column(-3.0, -0.7, 0.1, 2.0)
+    found = jax.jit(lambda x: flow.flow_map(field, x, rtol=1e-6, atol=1e-7))(x0)
+    expected = paths.gaussian_flow_map(x0, 0.3, std, -0.7, source_std)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(expected[1], 0.3)
+
+  @parameterized.parameters(
+    (1.0, (0.0, 0.0826, 0.1772, 0.2347, 0.2658, 0.2825, 0.2911)),
+    (0.3, (0.0, 0.1500, 0.2160, 0.2552, 0.2768, 0.2882, 0.2940)),
+  )
+  def test_euler_steps_lose_spread_which_a_near_source_keeps(self, source_std, spreads):
+    field = lambda x, t: paths.gaussian_marginal_velocity(x, t, 0.3, 0.3, 0.0, -0.7, source_std)
+    x0 = -0.7 + source_std * column(0.0, 1.0)
+    for steps, spread in zip((1, 2, 4, 8, 16, 32, 64), spreads, strict=True):
+      x1 = jax.jit(flow.euler, static_argnums=(0, 2))(field, x0, steps)
+      self.assertAlmostEqual(float(x1[0, 0]), 0.3, places=5)  # the mean, exactly
+      self.assertAlmostEqual(float(x1[1, 0] - x1[0, 0]), spread, delta=1e-4)
+
+  def test_refuses_deviations_without_a_map(self):
+    for std, source_std in ((-1.0, 1.0), (1.0, 0.0)):
+      with self.assertRaisesRegex(ValueError, 'source_std > 0'):
+        paths.gaussian_flow_map(np.zeros((1, 1)), 0.0, std, 0.0, source_std)
 
 
 class BimodalTest(chex.TestCase):

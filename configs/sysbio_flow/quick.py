@@ -1,0 +1,97 @@
+"""Forecasts of systems that were never seen, from a third of the curated models."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """A subset of the benchmark, as a base for the others."""
+  config = ml_collections.ConfigDict()
+  config.seed = 0
+  config.num_seeds = 3
+  config.vmapped = False  # seeds one by one, which CPUs want; True: all at once
+  config.cpu_devices = 1
+  config.eval_only = False
+  config.methods = (
+    'flow', 'flow_feature', 'flow_gaussian', 'mlp', 'analogue', 'prior', 'holt', 'persistence',
+  )  # fmt: skip
+  # NAME: a method with other numbers; only its section and optimizer may differ.
+  config.variants = {
+    'flow_feature': {'method': 'flow', 'flow': {'source': 'gaussian'}},
+    'flow_gaussian': {'method': 'flow', 'flow': {'source': 'gaussian', 'feature': False}},
+    'flow_gp': {'method': 'flow', 'flow': {'source': 'gp'}},
+  }
+  config.claims = (  # (method, baseline, metric, least gain)
+    ('flow', 'flow_feature', 'log_mae', 0.05),
+    ('flow', 'flow_feature', 'log_crps', 0.05),
+    ('flow', 'flow_gaussian', 'log_mae', 0.10),
+    ('flow', 'flow_gaussian', 'log_crps', 0.10),
+  )
+
+  config.data = ml_collections.ConfigDict()
+  config.data.dir = 'data/sysbio_flow'
+  config.data.folder = ''  # of more SBML files, NAME.xml each
+  config.data.models = 350  # drawn at random; 0: all
+  config.data.seed = 0
+  config.data.workers = 0  # processes; 0: one a core
+  config.data.seconds = 20.0  # that a model may take
+  config.data.gigabytes = 4.0  # that a process may take
+  config.data.valid = 0.1  # of the groups of systems
+  config.data.test = 0.2
+  config.data.noise = 0.0  # of what is observed, in deviations of the context
+  config.data.limit = 25.0  # of series, in the context's unit
+
+  config.recipe = ml_collections.ConfigDict()  # see `trajectories.Recipe`
+  config.recipe.horizons = (1.0, 10.0, 100.0, 1e3, 1e4)
+  config.recipe.points = 128
+  config.recipe.context = 32
+  config.recipe.runs = 5
+  config.recipe.amounts = 0.25
+  config.recipe.parameters = 0.0
+  config.recipe.range = 0.02
+  config.recipe.channels = 6
+  config.recipe.least_after = 0.15
+  config.recipe.most_after = 0.97
+  config.recipe.rtol = 1e-6
+  config.recipe.atol = 1e-9
+
+  config.steps = 3000
+  config.batch_size = 128
+  config.chunk_steps = 250
+  config.checkpoint_every = 1000
+
+  config.optimizer = ml_collections.ConfigDict()
+  config.optimizer.learning_rate = 1e-3
+  config.optimizer.warmup_fraction = 0.05
+  config.optimizer.weight_decay = 1e-2
+  config.optimizer.clip = 1.0
+  config.optimizer.average = 0.995  # decay of the average that is scored
+
+  config.flow = ml_collections.ConfigDict()
+  config.flow.source = 'structured'  # or gaussian, gp
+  config.flow.feature = True  # the network sees the source's mean
+  config.flow.regimes = 'posterior'  # or chosen, none, wrong
+  config.flow.space = 'linear'  # or asinh
+  config.flow.s0 = 0.1
+  config.flow.s1 = 0.25
+  config.flow.scaled = False
+  config.flow.regime_std = 0.1
+  config.flow.width = 256
+  config.flow.layers = 3
+  config.flow.steps = 16
+
+  config.mlp = {'width': 256, 'layers': 2}
+  config.persistence = {}
+  config.drift = {'points': 1, 'limit': 12.0}
+  config.holt = {}
+  config.harmonic = {}
+  config.parroting = {'points': 8}
+  config.analogue = {'neighbors': 20}
+  config.prior = {
+    'regimes': 'posterior', 's0': 0.1, 's1': 0.25, 'scaled': False, 'regime_std': 0.1,
+  }  # fmt: skip
+
+  config.eval = ml_collections.ConfigDict()
+  config.eval.split = 'test'  # valid, to choose by
+  config.eval.samples = 100
+  config.eval.valid = 2048  # series of validation while training
+  return config

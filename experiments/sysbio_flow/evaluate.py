@@ -1,0 +1,81 @@
+"""How good forecasts are: of each series, of systems, and whether they know what they do not."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.sysbio_flow import data
+from experiments.sysbio_flow.methods import learner
+from lib.stats import forecasts
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+BUCKETS = 3  # of lead times, equally long
+BINS = 20  # of ranks
+Scores = dict[str, np.ndarray]
+
+
+def forecaster(
+  method: learner.Method, num_samples: int, block: int = 512
+) -> Callable[[Any, np.ndarray, Any], Scores]:
+  """Returns `score(params, split, key)`, the scores of all series for one seed's parameters.
+
+  Its arrays: `mae` and `crps` (N, BUCKETS), of the samples' median and of the samples; and where
+  they have a spread `covered` and `width` (N, K) at LEVELS, and `rank` (N, BINS), the share of lead
+  times by their place among the samples.
+  """
+
+  @jax.jit
+  def scores(params, context, future, key):
+    if isinstance(method, learner.Network):
+      samples = method.forecast(params, context, key, num_samples)
+    else:
+      samples = method.forecast(context, key, num_samples)
+    by_bucket = lambda x: jnp.mean(x.reshape(len(context), BUCKETS, -1), axis=-1)
+    found = {
+      'mae': by_bucket(abs(jnp.median(samples, axis=0) - future)),
+      'crps': by_bucket(forecasts.crps_samples(samples, future)),
+    }
+    if len(samples) > 1:
+      levels = jnp.asarray(LEVELS)
+      found['covered'] = forecasts.coverage(samples, future, levels).mean(axis=-1).T
+      found['width'] = forecasts.width(samples, levels).mean(axis=-1).T
+      rank = jnp.clip((forecasts.pit(samples, future, key) * BINS).astype(int), 0, BINS - 1)
+      found['rank'] = jax.nn.one_hot(rank, BINS).mean(axis=1)
+    return found
+
+  def score(params: Any, split: data.Split, key: Any) -> Scores:
+    parts = []
+    for i, begin in enumerate(range(0, len(split.system), block)):
+      rows = np.arange(begin, begin + block) % len(split.system)  # one shape, compiled once
+      own = scores(params, split.context[rows], split.future[rows], jax.random.fold_in(key, i))
+      parts.append({name: np.asarray(x) for name, x in own.items()})
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: x[: len(split.system)] for name, x in whole.items()}
+
+  return score
+
+
+def by_system(split: data.Split, values: np.ndarray) -> np.ndarray:
+  """Means (S, ...) over the series of each system of values (N, ...)."""
+  sums = np.add.reduceat(values.astype(np.float64), split.first, axis=0)
+  return sums / split.count.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def summary(split: data.Split, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+  """The numbers of the table: means over systems of means over their series, and medians."""
+  of_systems = {name: by_system(split, x) for name, x in scores.items()}
+  found = {}
+  for name in ('mae', 'crps'):
+    whole = of_systems[name].mean(axis=1)
+    found[name], found[f'{name}_median'] = float(whole.mean()), float(np.median(whole))
+    for i, late in enumerate(of_systems[name].mean(axis=0)):
+      found[f'{name}_third_{i + 1}'] = float(late)
+  if 'covered' in of_systems:
+    covered = of_systems['covered'].mean(axis=0)
+    found |= {f'coverage_{100 * c:g}': float(x) for c, x in zip(LEVELS, covered, strict=True)}
+    found['calibration_error'] = float(abs(covered - np.array(LEVELS)).mean())
+    found['width_90'] = float(np.median(of_systems['width'][:, LEVELS.index(0.9)]))
+  return found

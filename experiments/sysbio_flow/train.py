@@ -1,0 +1,152 @@
+"""From a config to a report: the benchmark, then each method in turn on it, scores, comparison."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from experiments.sysbio_flow import checks, data, evaluate, methods, networks, report
+from experiments.sysbio_flow.methods import learner
+from lib.io import fields, npz
+from lib.train import app, checkpoint, console, devices, loop, metrics
+
+
+class State(NamedTuple):
+  """Parameters, their running average, and the state of their optimiser."""
+
+  params: Any
+  average: Any
+  opt_state: optax.OptState
+
+
+def prepare(config: ml_collections.ConfigDict) -> data.Data:
+  """Checks the config, then loads the benchmark or builds it."""
+  checks.check(config)
+  try:
+    return data.load(config)
+  except ModuleNotFoundError as error:
+    raise ValueError(f'{error} (experiments/sysbio_flow/requirements.txt)') from error
+
+
+def train(run: app.Run, loaded: data.Data) -> None:
+  """Trains and scores every method on the same systems, then writes the report."""
+  console.say(f'data: {loaded.summary}')
+  for name in run.config.methods:
+    if run.config.eval_only or not report.is_finished(run, name):
+      train_method(run, name, loaded)
+  if jax.process_index() == 0:
+    report.write(run, loaded)
+
+
+def train_method(run: app.Run, name: str, loaded: data.Data) -> None:
+  """Trains one method, all seeds at once, in WORKDIR/NAME, and scores it at the end."""
+  config = run.config
+  split = loaded.test if config.eval.split == 'test' else loaded.valid
+  problem = make_problem(config, loaded)
+  method = methods.make(config, name, problem)
+  score = evaluate.forecaster(method, config.eval.samples)
+  with metrics.Writer(run.workdir / name) as writer:
+    trained = isinstance(method, learner.Network)
+    params = fit(run, name, method, writer, loaded) if trained else {}
+    if jax.process_index() != 0:
+      return
+    seeds = range(config.num_seeds if trained or name == 'prior' else 1)
+    own = [jax.tree.map(lambda x, i=i: x[i], params) for i in seeds]
+    scores = [
+      score(p, split, jax.random.fold_in(jax.random.key(config.seed + i), 1))
+      for i, p in enumerate(own)
+    ]
+    npz.save_npz(
+      run.workdir / name / 'scores.npz',
+      {key: np.stack([each[key] for each in scores]) for key in scores[0]},
+    )
+    found = [evaluate.summary(split, each) for each in scores]
+    numbers = {key: np.array([each[key] for each in found]) for key in found[0]}
+    numbers['parameters'] = np.array([networks.parameter_count(own[0])])
+    writer.write(methods.steps(config, name), 'eval', **numbers)
+
+
+def make_problem(config: ml_collections.ConfigDict, loaded: data.Data) -> learner.Problem:
+  """What the methods of a run are made for."""
+  horizon = config.recipe.points - config.recipe.context
+  return learner.Problem(config.recipe.context, horizon, loaded.train)
+
+
+def fit(
+  run: app.Run,
+  name: str,
+  network: learner.Network,
+  writer: metrics.Writer,
+  loaded: data.Data,
+) -> Any:
+  """Trains a network from all seeds; returns averaged parameters with a leading axis of seeds."""
+  config = run.config
+  varied = fields.varied(config, name)
+  optimizer = make_optimizer(varied.optimizer, config.steps)
+  keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
+  init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  decay = varied.optimizer.average
+
+  def init(key):
+    params = network.init(key)
+    return State(params, params, optimizer.init(params))
+
+  def update(state, batch, key):
+    loss, grads = jax.value_and_grad(network.loss)(state.params, batch, key)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    average = optax.incremental_update(params, state.average, 1.0 - decay)
+    return State(params, average, opt_state), {'loss': loss}
+
+  state = jax.jit(jax.vmap(init))(init_keys)
+  checkpoints = checkpoint.Checkpoints(run.workdir / name)
+  if config.eval_only:
+    if (found := checkpoints.restore(state)) is None or found[0] < config.steps:
+      raise checkpoint.CheckpointError(f'{run.workdir / name}: not trained to the end')
+    return devices.gather(found[1].average)
+  validate = validation(network, loaded.valid, config)
+  trained = loop.chunks(
+    update,
+    lambda split, key: data.sample(split, key, config.batch_size),
+    loaded.train,
+    state,
+    train_keys,
+    num_steps=config.steps,
+    chunk_steps=config.chunk_steps,
+    writer=writer,
+    checkpoints=checkpoints,
+    checkpoint_every=config.checkpoint_every,
+    vmapped=config.vmapped,
+  )
+  with contextlib.closing(trained):
+    for done, state in trained:
+      average = devices.gather(state.average)
+      if done and jax.process_index() == 0:
+        writer.write(done, 'valid', loss=validate(average))
+  return average
+
+
+def validation(
+  network: learner.Network, split: data.Split, config: ml_collections.ConfigDict
+) -> Callable[[Any], np.ndarray]:
+  """Returns `params -> losses (S,)` on one draw of the validation systems, the same each time."""
+  key = jax.random.key(config.seed)
+  batch = data.sample(jax.tree.map(jnp.asarray, split), key, config.eval.valid)
+  measure = jax.jit(jax.vmap(lambda params: network.loss(params, batch, key)))
+  return lambda params: np.asarray(measure(params))
+
+
+def make_optimizer(config: ml_collections.ConfigDict, steps: int) -> optax.GradientTransformation:
+  """AdamW with a linear warm-up and a cosine to zero, on clipped gradients."""
+  warmup = min(round(config.warmup_fraction * steps), steps - 1)
+  rate = optax.warmup_cosine_decay_schedule(
+    config.learning_rate if warmup == 0 else 0.0, config.learning_rate, warmup, steps
+  )
+  return optax.chain(
+    optax.clip_by_global_norm(config.clip), optax.adamw(rate, weight_decay=config.weight_decay)
+  )
