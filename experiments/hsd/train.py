@@ -13,6 +13,7 @@ import optax
 from experiments.hsd import checks, data, evaluate, methods, problems, report
 from experiments.hsd.methods import learner
 from lib.io import fields, npz
+from lib.nn import optimizers
 from lib.train import app, checkpoint, console, devices, loop, metrics
 
 
@@ -72,7 +73,7 @@ def fit(
 ) -> Any:
   """Trains a network from all seeds; returns its parameters with a leading axis of seeds."""
   config = run.config
-  optimizer = make_optimizer(fields.varied(config, name).optimizer, config.steps)
+  optimizer = optimizers.adamw_cosine(config.steps, **fields.varied(config, name).optimizer)
   keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
   init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
 
@@ -121,14 +122,3 @@ def fit(
         error = evaluate.validation_error(problem, predict, params)
         writer.write(done, 'valid', error=error)
   return params
-
-
-def make_optimizer(config: ml_collections.ConfigDict, steps: int) -> optax.GradientTransformation:
-  """AdamW with a linear warm-up and a cosine to zero, on clipped gradients."""
-  warmup = min(round(config.warmup_fraction * steps), steps - 1)
-  rate = optax.warmup_cosine_decay_schedule(
-    config.learning_rate if warmup == 0 else 0.0, config.learning_rate, warmup, steps
-  )
-  return optax.chain(
-    optax.clip_by_global_norm(config.clip), optax.adamw(rate, weight_decay=config.weight_decay)
-  )

@@ -99,10 +99,9 @@ def build(config: Any) -> Benchmark:
   return _load(directory)
 
 
-def table_of_failures(benchmark: Benchmark) -> dict[str, int]:
-  """How many models failed, by reason, the commonest first."""
-  reasons = Counter(_kind(reason) for reason in benchmark.failures.values())
-  return dict(reasons.most_common())
+def count_reasons(failures: dict[str, str]) -> dict[str, int]:
+  """How many models failed, by kind of reason, the commonest first."""
+  return dict(Counter(_kind(reason) for reason in failures.values()).most_common())
 
 
 def _kind(reason: str) -> str:
@@ -198,7 +197,8 @@ def _assemble(directory: pathlib.Path, parts: pathlib.Path, names: list[str]) ->
     }
   )
   kinds = biomodels.processes()
-  systems, values, columns = [], [], []
+  systems: list[dict[str, Any]] = []
+  values, columns = [], []
   for name, group in of_groups.items():
     own = npz.load_npz(parts / f'{name}.npz')['values']
     runs, channels, points = own.shape
@@ -223,7 +223,7 @@ def _assemble(directory: pathlib.Path, parts: pathlib.Path, names: list[str]) ->
 def _load(directory: pathlib.Path) -> Benchmark:
   arrays = npz.load_npz(directory / 'series.npz')
   described = json.loads((directory / 'systems.json').read_bytes())
-  return Benchmark(**arrays, **described, origin=str(directory))
+  return Benchmark(**{**arrays, **described, 'origin': str(directory)})
 
 
 def _digest(facts: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ def report(run: app.Run, built: benchmark.Benchmark) -> None:
     f'{built.origin}: {len(built.values):,} series of {len(built.systems)} systems in '
     f'{len(groups)} groups; {len(built.failures)} models have none'
   )
-  for reason, count in benchmark.table_of_failures(built).items():
+  for reason, count in benchmark.count_reasons(built.failures).items():
     console.say(f'{count:5d}  {reason}')
   files.write_json(run.workdir / 'failures.json', built.failures)
 

@@ -41,6 +41,7 @@ class Data(NamedTuple):
     valid: to choose by.
     test: to measure.
     systems: of the benchmark.
+    failures: why other models have no series, by name.
     facts: for the report.
   """
 
@@ -48,6 +49,7 @@ class Data(NamedTuple):
   valid: Split
   test: Split
   systems: list[dict[str, Any]]
+  failures: dict[str, str]
   facts: dict[str, Any]
 
   @property
@@ -121,7 +123,7 @@ def load(config: Any) -> Data:
     'dropped': int((~kept).sum()),
     'origin': built.origin,
   }
-  return Data(**splits, systems=built.systems, facts=facts)
+  return Data(**splits, systems=built.systems, failures=built.failures, facts=facts)
 
 
 def normalise(
@@ -147,23 +149,25 @@ def normalise(
     return (context - mean) / scale, (future - mean) / scale
 
 
-def sample(split: Split, key: Any, size: int) -> dict[str, Any]:
+def sample(split: Split, key: Any, size: int, flip: bool = False) -> dict[str, Any]:
   """Draws series, each system as likely as any other. Traced.
 
   Args:
     split: of traced arrays.
     key: typed PRNG key.
     size: B.
+    flip: turn each upside down with probability ½.
 
   Returns:
     `context` (B, L_c) and `future` (B, H).
   """
-  key_system, key_row = jax.random.split(key)
+  key_system, key_row, key_sign = jax.random.split(key, 3)
   system = jax.random.randint(key_system, (size,), 0, len(split.first))
   fraction = jax.random.uniform(key_row, (size,))
   last = split.count[system] - 1
   row = split.first[system] + jnp.minimum(last, (fraction * (last + 1)).astype(jnp.int32))
-  return {'context': split.context[row], 'future': split.future[row]}
+  sign = jnp.where(jax.random.bernoulli(key_sign, 0.5, (size, 1)), 1.0, -1.0) if flip else 1.0
+  return {'context': sign * split.context[row], 'future': sign * split.future[row]}
 
 
 def _labels(values: np.ndarray) -> np.ndarray:

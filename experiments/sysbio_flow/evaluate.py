@@ -1,5 +1,6 @@
 """How good forecasts are: of each series, of systems, and whether they know what they do not."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from experiments.sysbio_flow import data
 from experiments.sysbio_flow.methods import learner
 from lib.stats import forecasts
+from lib.train import signals
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BUCKETS = 3  # of lead times, equally long
@@ -17,22 +19,24 @@ BINS = 20  # of ranks
 Scores = dict[str, np.ndarray]
 
 
+SPREADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
+
+
 def forecaster(
   method: learner.Method, num_samples: int, block: int = 512
-) -> Callable[[Any, np.ndarray, Any], Scores]:
-  """Returns `score(params, split, key)`, the scores of all series for one seed's parameters.
+) -> Callable[[Any, data.Split, Any, float], Scores]:
+  """Returns `score(params, split, key, spread)`, the scores of all series for one seed.
 
+  Samples are first drawn away from their median by the factor `spread`, see `choose_spread`.
   Its arrays: `mae` and `crps` (N, BUCKETS), of the samples' median and of the samples; and where
   they have a spread `covered` and `width` (N, K) at LEVELS, and `rank` (N, BINS), the share of lead
   times by their place among the samples.
   """
 
   @jax.jit
-  def scores(params, context, future, key):
-    if isinstance(method, learner.Network):
-      samples = method.forecast(params, context, key, num_samples)
-    else:
-      samples = method.forecast(context, key, num_samples)
+  def scores(params, context, future, key, spread):
+    samples = draw(method, params, context, key, num_samples)
+    samples = widened(samples, spread)
     by_bucket = lambda x: jnp.mean(x.reshape(len(context), BUCKETS, -1), axis=-1)
     found = {
       'mae': by_bucket(abs(jnp.median(samples, axis=0) - future)),
@@ -46,16 +50,57 @@ def forecaster(
       found['rank'] = jax.nn.one_hot(rank, BINS).mean(axis=1)
     return found
 
-  def score(params: Any, split: data.Split, key: Any) -> Scores:
-    parts = []
-    for i, begin in enumerate(range(0, len(split.system), block)):
-      rows = np.arange(begin, begin + block) % len(split.system)  # one shape, compiled once
-      own = scores(params, split.context[rows], split.future[rows], jax.random.fold_in(key, i))
-      parts.append({name: np.asarray(x) for name, x in own.items()})
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return {name: x[: len(split.system)] for name, x in whole.items()}
+  return lambda params, split, key, spread: _blocks(
+    functools.partial(scores, params, spread=spread), split, key, block
+  )
 
-  return score
+
+def draw(
+  method: learner.Method, params: Any, context: Any, key: Any, num_samples: int
+) -> jax.Array:
+  """Samples (S, B, H) of a method, whichever it is; (1, B, H) of one that has no law."""
+  if isinstance(method, learner.Network):
+    return method.forecast(params, context, key, num_samples)
+  return method.forecast(context, key, num_samples)
+
+
+def widened(samples: Any, spread: Any) -> Any:
+  """Samples (S, ...) drawn away from their median by a factor."""
+  median = jnp.median(samples, axis=0)
+  return median + spread * (samples - median)
+
+
+def choose_spread(
+  method: learner.Method, num_samples: int, block: int = 512
+) -> Callable[[Any, data.Split, Any], float]:
+  """Returns `choose(params, split, key)`: the spread of SPREADS whose intervals cover best."""
+
+  @jax.jit
+  def scores(params, context, future, key):
+    samples = draw(method, params, context, key, num_samples)
+    cover = lambda x: forecasts.coverage(widened(samples, x), future, jnp.asarray(LEVELS))
+    return {'covered': jnp.stack([cover(x).mean(axis=-1).T for x in SPREADS], axis=1)}
+
+  def choose(params: Any, split: data.Split, key: Any) -> float:
+    found = _blocks(functools.partial(scores, params), split, key, block)['covered']
+    covered = by_system(split, found).mean(axis=0)  # (spreads, levels)
+    return SPREADS[int(abs(covered - np.array(LEVELS)).mean(axis=1).argmin())]
+
+  return choose
+
+
+def _blocks(
+  scores: Callable[..., dict[str, jax.Array]], split: data.Split, key: Any, block: int
+) -> Scores:
+  """Scores of all series, block by block."""
+  parts = []
+  for i, begin in enumerate(range(0, len(split.system), block)):
+    rows = np.arange(begin, begin + block) % len(split.system)  # one shape, compiled once
+    own = scores(split.context[rows], split.future[rows], jax.random.fold_in(key, i))
+    parts.append({name: np.asarray(x) for name, x in own.items()})
+    signals.check()
+  whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+  return {name: x[: len(split.system)] for name, x in whole.items()}
 
 
 def by_system(split: data.Split, values: np.ndarray) -> np.ndarray:

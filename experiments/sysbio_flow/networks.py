@@ -20,9 +20,9 @@ class Residual(nn.Module):
   features: int
 
   @nn.compact
-  def __call__(self, x: chex.Array) -> chex.Array:
-    """Maps inputs (..., d) to outputs (..., features)."""
-    x = nn.Dense(self.width)(x)
+  def __call__(self, *parts: chex.Array) -> chex.Array:
+    """Maps parts of an input (..., d) each, embedded apart, to outputs (..., features)."""
+    x = sum(nn.Dense(self.width)(part) for part in parts if part.shape[-1])
     for _ in range(self.layers):
       h = nn.Dense(self.width)(nn.silu(nn.LayerNorm()(x)))
       x = x + nn.Dense(self.width)(nn.silu(h))
@@ -32,9 +32,20 @@ class Residual(nn.Module):
 def squash(x: chex.Array, limit: float = 3.0) -> chex.Array:
   """Large numbers as inputs of a network: linear to ±limit, logarithmic beyond."""
   size = jnp.abs(x)
-  return jnp.where(size <= limit, x, jnp.sign(x) * limit * (1 + jnp.log(jnp.maximum(size, limit) / limit)))
+  return jnp.where(
+    size <= limit, x, jnp.sign(x) * limit * (1 + jnp.log(jnp.maximum(size, limit) / limit))
+  )
 
 
+def differences(context: chex.Array) -> chex.Array:
+  """A context (..., L) and its differences of orders 1 to 3, (..., 4 L - 6), each magnified.
+
+  Trajectories are smooth, and their future lies in what differs little.
+  """
+  found = [context]
+  for order in (1, 2, 3):
+    found.append(4.0 * jnp.diff(found[-1], axis=-1))
+  return squash(jnp.concatenate(found, axis=-1))
 
 
 def parameter_count(params: chex.ArrayTree) -> int:

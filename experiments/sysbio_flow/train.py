@@ -1,6 +1,7 @@
 """From a config to a report: the benchmark, then each method in turn on it, scores, comparison."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ import ml_collections
 import numpy as np
 import optax
 
-from experiments.sysbio_flow import checks, data, evaluate, methods, networks, report
+from experiments.sysbio_flow import charts, checks, data, evaluate, methods, networks, report
 from experiments.sysbio_flow.methods import learner
 from lib.io import fields, npz
+from lib.nn import optimizers
 from lib.train import app, checkpoint, console, devices, loop, metrics
 
 
@@ -51,22 +53,35 @@ def train_method(run: app.Run, name: str, loaded: data.Data) -> None:
   method = methods.make(config, name, problem)
   score = evaluate.forecaster(method, config.eval.samples)
   with metrics.Writer(run.workdir / name) as writer:
-    trained = isinstance(method, learner.Network)
-    params = fit(run, name, method, writer, loaded) if trained else {}
+    params = {}
+    if trained := isinstance(method, learner.Network):
+      params = fit(run, name, method, writer, loaded)
     if jax.process_index() != 0:
       return
-    seeds = range(config.num_seeds if trained or name == 'prior' else 1)
+    seeds = range(config.num_seeds if trained or name in methods.SAMPLED else 1)
     own = [jax.tree.map(lambda x, i=i: x[i], params) for i in seeds]
-    scores = [
-      score(p, split, jax.random.fold_in(jax.random.key(config.seed + i), 1))
-      for i, p in enumerate(own)
-    ]
+    keys = [jax.random.fold_in(jax.random.key(config.seed + i), 1) for i in seeds]
+    spreads = [1.0 for _ in seeds]
+    if config.eval.calibrate and (trained or name in methods.SAMPLED):
+      choose = evaluate.choose_spread(method, config.eval.samples)
+      spreads = [choose(p, loaded.valid, key) for p, key in zip(own, keys, strict=True)]
+    begin = time.perf_counter()
+    scores = [score(*each) for each in zip(own, [split] * len(own), keys, spreads, strict=True)]
+    seconds = (time.perf_counter() - begin) / len(own)
     npz.save_npz(
       run.workdir / name / 'scores.npz',
       {key: np.stack([each[key] for each in scores]) for key in scores[0]},
     )
+    if name == config.methods[0]:
+      rows = charts.choose_shown(split, config.eval.shown)
+      seen = split.context[rows], split.future[rows]
+      samples = evaluate.draw(method, own[0], seen[0], keys[0], config.eval.samples)
+      samples = np.asarray(evaluate.widened(samples, spreads[0]))
+      shown = {'context': seen[0], 'future': seen[1], 'samples': samples}
+      npz.save_npz(run.workdir / name / 'shown.npz', {**shown, 'label': split.label[rows]})
     found = [evaluate.summary(split, each) for each in scores]
     numbers = {key: np.array([each[key] for each in found]) for key in found[0]}
+    numbers |= {'spread': np.array(spreads), 'seconds': np.array([seconds])}
     numbers['parameters'] = np.array([networks.parameter_count(own[0])])
     writer.write(methods.steps(config, name), 'eval', **numbers)
 
@@ -86,11 +101,10 @@ def fit(
 ) -> Any:
   """Trains a network from all seeds; returns averaged parameters with a leading axis of seeds."""
   config = run.config
-  varied = fields.varied(config, name)
-  optimizer = make_optimizer(varied.optimizer, config.steps)
+  optimizer = optimizers.adamw_cosine(config.steps, **fields.varied(config, name).optimizer)
   keys = jax.vmap(jax.random.key)(jnp.arange(config.seed, config.seed + config.num_seeds))
   init_keys, train_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-  decay = varied.optimizer.average
+  decay = config.average
 
   def init(key):
     params = network.init(key)
@@ -112,7 +126,7 @@ def fit(
   validate = validation(network, loaded.valid, config)
   trained = loop.chunks(
     update,
-    lambda split, key: data.sample(split, key, config.batch_size),
+    lambda split, key: data.sample(split, key, config.batch_size, config.flip),
     loaded.train,
     state,
     train_keys,
@@ -139,14 +153,3 @@ def validation(
   batch = data.sample(jax.tree.map(jnp.asarray, split), key, config.eval.valid)
   measure = jax.jit(jax.vmap(lambda params: network.loss(params, batch, key)))
   return lambda params: np.asarray(measure(params))
-
-
-def make_optimizer(config: ml_collections.ConfigDict, steps: int) -> optax.GradientTransformation:
-  """AdamW with a linear warm-up and a cosine to zero, on clipped gradients."""
-  warmup = min(round(config.warmup_fraction * steps), steps - 1)
-  rate = optax.warmup_cosine_decay_schedule(
-    config.learning_rate if warmup == 0 else 0.0, config.learning_rate, warmup, steps
-  )
-  return optax.chain(
-    optax.clip_by_global_norm(config.clip), optax.adamw(rate, weight_decay=config.weight_decay)
-  )

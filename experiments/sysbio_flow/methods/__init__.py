@@ -14,6 +14,7 @@ CLOSED_FORM = {
   'analogue': closed_form.analogue,
   'prior': closed_form.prior,
 }
+SAMPLED = ('analogue', 'prior')  # of those, what has a law
 METHODS = {'flow': flow.make, 'mlp': mlp.make, **CLOSED_FORM}
 
 

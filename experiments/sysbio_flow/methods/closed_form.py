@@ -11,7 +11,9 @@ import numpy as np
 from experiments.sysbio_flow.methods import flow, learner
 from lib.flow import regimes
 
-_DAMPED = tuple((a, b, p) for a in (0.3, 0.6, 0.9) for b in (0.1, 0.5, 0.9) for p in (0.8, 0.95, 1.0))
+_DAMPED = tuple(
+  (a, b, p) for a in (0.3, 0.6, 0.9) for b in (0.1, 0.5, 0.9) for p in (0.8, 0.95, 1.0)
+)
 
 
 def persistence(problem: learner.Problem, options: Any) -> learner.Forecaster:
@@ -78,10 +80,11 @@ def harmonic(problem: learner.Problem, options: Any) -> learner.Forecaster:
 
 def prior(problem: learner.Problem, options: Any) -> learner.Forecaster:
   """Samples of the structured source alone; of config.prior, as config.flow."""
-  draw = flow.prior(problem, options)
+  mixture = flow.prior(problem, options)
 
   def forecast(context, key, num_samples):
-    return jax.lax.map(lambda k: draw(k, context)[0].x0, jax.random.split(key, num_samples))
+    _, _, sample = mixture(context)
+    return jax.lax.map(lambda k: sample(k).x0, jax.random.split(key, num_samples))
 
   return learner.Forecaster(forecast)
 

@@ -18,7 +18,8 @@ class Network(nn.Module):
 
   @nn.compact
   def __call__(self, context: chex.Array) -> chex.Array:
-    found = networks.Residual(self.width, self.layers, self.horizon * len(quantiles.LEVELS))(context)
+    residual = networks.Residual(self.width, self.layers, self.horizon * len(quantiles.LEVELS))
+    found = residual(networks.differences(context))
     return found.reshape(*context.shape[:-1], self.horizon, len(quantiles.LEVELS))
 
 
