@@ -77,9 +77,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.flow.feature = False  # the network sees what the regimes foretell
   config.flow.regimes = 'posterior'  # or chosen, none, wrong
   config.flow.space = 'asinh'  # or linear
-  config.flow.guess_weight = 0.1
-  config.flow.s0 = 0.4
-  config.flow.s1 = 0.8
+  config.flow.guess_weight = 1.0
+  config.flow.s0 = 0.2
+  config.flow.s1 = 0.4
   config.flow.held_out = 4  # last points of the context, by which regimes are weighed
   config.flow.regime_std = 0.1  # of what a true regime misses there
   config.flow.limit = 25.0  # of extrapolations, in the context's unit

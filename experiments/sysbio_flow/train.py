@@ -151,5 +151,5 @@ def validation(
   """Returns `params -> losses (S,)` on one draw of the validation systems, the same each time."""
   key = jax.random.key(config.seed)
   batch = data.sample(jax.tree.map(jnp.asarray, split), key, config.eval.valid)
-  measure = jax.jit(jax.vmap(lambda params: network.loss(params, batch, key)))
-  return lambda params: np.asarray(measure(params))
+  measure = jax.jit(jax.vmap(network.loss, in_axes=(0, None, None)))
+  return lambda params: np.asarray(measure(params, batch, key))
