@@ -59,12 +59,12 @@ def get_config() -> ml_collections.ConfigDict:
   config.recipe.rtol = 1e-6
   config.recipe.atol = 1e-9
 
-  config.steps = 3000
+  config.steps = 1000
   config.batch_size = 128
   config.flip = True  # half of the series of a batch are turned upside down
   config.average = 0.995  # decay of the parameters' average, which is scored
   config.chunk_steps = 250
-  config.checkpoint_every = 1000
+  config.checkpoint_every = 500
 
   config.optimizer = ml_collections.ConfigDict()
   config.optimizer.learning_rate = 2e-3

@@ -1,4 +1,4 @@
-"""Builds the benchmark, trains and compares forecasters: `--config=configs/sysbio_flow/quick.py`."""
+"""Trains and compares forecasters of biology: `--config=configs/sysbio_flow/quick.py`."""
 
 from experiments.sysbio_flow import train
 from lib.train import app

@@ -43,7 +43,7 @@ def differences(context: chex.Array) -> chex.Array:
   Trajectories are smooth, and their future lies in what differs little.
   """
   found = [context]
-  for order in (1, 2, 3):
+  for _ in range(3):
     found.append(4.0 * jnp.diff(found[-1], axis=-1))
   return squash(jnp.concatenate(found, axis=-1))
 

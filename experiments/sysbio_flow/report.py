@@ -71,16 +71,16 @@ def write(run: app.Run, loaded: data.Data) -> None:
   sections = [
     f'Data: {loaded.summary}.',
     f'{config.steps:,} updates of {config.batch_size} series, {config.num_seeds} seed(s) of '
-    f'parameters and batches; the {config.eval.split} systems are in no group of the others. Errors '
-    'are in the unit of the context (its deviation + 5 % of its mean size), means over systems of '
-    'means over their series, and medians over systems. `crps` is fair, of '
+    f'parameters and batches; the {config.eval.split} systems are in no group of the others. '
+    'Errors are in the unit of the context (its deviation + 5 % of its mean size), means over '
+    'systems of means over their series, and medians over systems. `crps` is fair, of '
     f'{config.eval.samples} samples; a forecast of one number has that of its error. `width 90` is '
     'the median over systems. `spread` is the factor by which samples are drawn apart, chosen on '
     'the validation systems for each method and seed; `seconds` are those of forecasts for all.',
     tables.table(rows),
     *claims.section(config.claims, tested),
     '## Over systems',
-    f"{config.methods[0]} against each other method: the gain in the logarithm of a system's score, "
+    f"{config.methods[0]} against each other: the gain in the logarithm of a system's score, "
     'averaged over seeds; bootstrap over systems.',
     tables.table(differences),
     '## Where',
@@ -124,8 +124,8 @@ def system_rows(split: data.Split, scores: dict[str, Any]) -> list[tables.Row]:
       label = f'{first} against {name}'
       rows.append(
         tables.row(
-          label, f'gain in log {metric}', gain, n=len(split.count), seeds=len(scores[first][metric]),
-          better='higher',
+          label, f'gain in log {metric}', gain, n=len(split.count),
+          seeds=len(scores[first][metric]), better='higher',
         )
       )  # fmt: skip
   return rows

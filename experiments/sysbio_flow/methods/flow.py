@@ -61,7 +61,7 @@ class Encoder(nn.Module):
 
 
 class Endpoint(nn.Module):
-  """Where paths end (B, H), as seen from points (B, H) at times (B, 1), less the encoder's guess."""
+  """Where paths end (B, H), as seen at points (B, H) and times (B, 1), less the guess."""
 
   width: int
   layers: int

@@ -74,9 +74,7 @@ class BiomodelsTest(parameterized.TestCase):
     found = biomodels.groups(facts)
     self.assertEqual([found[name] for name in 'abcde'], ['a', 'a', 'a', 'd', 'e'])
 
-  @given(
-    groups=st.lists(st.integers(0, 40), min_size=30, max_size=200), seed=st.integers(0, 2**31)
-  )
+  @given(groups=st.lists(st.integers(0, 40), min_size=30, max_size=200), seed=st.integers(0, 2**31))
   @settings(max_examples=30, deadline=None)
   def test_no_group_is_on_two_sides_and_shares_are_kept(self, groups, seed):
     of_groups = {f'm{i}': f'g{group}' for i, group in enumerate(groups)}

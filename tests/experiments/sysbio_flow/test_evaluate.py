@@ -53,7 +53,9 @@ class EvaluateTest(absltest.TestCase):
     method = learner.Forecaster(lambda context, key, n: jnp.zeros((1, len(context), 24)))
     scores = evaluate.forecaster(method, 50, block=16)({}, split, KEY, 1.0)
     np.testing.assert_allclose(scores['mae'], scores['crps'], rtol=1e-6)
-    np.testing.assert_allclose(scores['mae'].mean(axis=1), abs(split.future).mean(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(
+      scores['mae'].mean(axis=1), abs(split.future).mean(axis=1), rtol=1e-5
+    )
     self.assertNotIn('covered', scores)
 
   def test_systems_count_alike_however_many_series_they_have(self):
