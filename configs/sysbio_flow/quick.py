@@ -103,7 +103,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.eval = ml_collections.ConfigDict()
   config.eval.split = 'test'  # valid, to choose by
-  config.eval.samples = 100
+  config.eval.samples = 40
   config.eval.calibrate = True  # samples are drawn apart as on validation systems covers best
   config.eval.shown = 6  # series in the figures
   config.eval.valid = 2048  # series of validation while training
