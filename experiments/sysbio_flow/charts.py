@@ -50,6 +50,7 @@ def errors(split: data.Split, scores: dict[str, Any]) -> figure.Figure:
     style = '-' if i < 10 else '--'
     axis.step(crps, np.arange(1, len(crps) + 1) / len(crps), style, color=f'C{i % 10}', label=name)
   axis.set(xscale='log', xlabel='CRPS of a system', ylabel='share of systems', ylim=(0, 1))
+  axis.set_xlim(left=1e-2)  # a system at rest is forecast exactly by some
   axis.legend(frameon=False, fontsize=8)
   return drawing
 
@@ -89,7 +90,7 @@ def ranks(split: data.Split, scores: dict[str, Any]) -> figure.Figure:
     shares = np.mean([evaluate.by_system(split, x).mean(axis=0) for x in own['rank']], axis=0)
     axis.bar(edges, shares * evaluate.BINS, width=1 / evaluate.BINS, align='edge')
     axis.axhline(1.0, color='0.3', linewidth=1)
-    axis.set(title=name, xlim=(0, 1))
+    axis.set(title=name, xlim=(0, 1), xlabel='place')
   return drawing
 
 
@@ -108,7 +109,7 @@ def fans(
     axis.plot(np.arange(length), context[i], color='0.2')
     axis.plot(ahead, future[i], color='0.2', linestyle=':')
     axis.axvline(length - 0.5, color='0.8', linewidth=1)
-    axis.set(title=regimes.CLASSES[label[i]])
+    axis.set(title=regimes.CLASSES[label[i]], xlabel='point')
   return drawing
 
 

@@ -24,6 +24,7 @@ BETTER = {  # of the scores, and their order in the table
 }
 SHOWN = ('mae', 'mae_median', 'crps', 'crps_median', 'coverage_90', 'calibration_error', 'width_90')
 PLAIN = ('spread', 'parameters', 'seconds', 'ms_per_step')
+FLOOR = 1e-3  # of a system's score, in the context's unit: a system at rest is forecast exactly
 
 
 def is_finished(run: app.Run, name: str) -> bool:
@@ -117,7 +118,8 @@ def system_rows(split: data.Split, scores: dict[str, Any]) -> list[tables.Row]:
   rows = []
   for metric in ('mae', 'crps'):
     of = lambda name, metric=metric: np.log(
-      np.mean([evaluate.by_system(split, x).mean(axis=1) for x in scores[name][metric]], axis=0)
+      FLOOR
+      + np.mean([evaluate.by_system(split, x).mean(axis=1) for x in scores[name][metric]], axis=0)
     )
     for name in others:
       gain = intervals.paired_interval(of(name), of(first))

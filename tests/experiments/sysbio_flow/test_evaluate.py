@@ -66,6 +66,17 @@ class EvaluateTest(absltest.TestCase):
     there = np.array([False] * 8 + [True, True])
     self.assertAlmostEqual(report._mean(split, np.arange(10.0), there), (8 + 9) / 2)
 
+  def test_gains_are_finite_where_a_system_is_forecast_exactly(self):
+    split = noise(40)
+    scores = {
+      name: {metric: np.full((1, 40, 3), score) for metric in ('mae', 'crps')}
+      for name, score in (('first', 1.0), ('exact', 0.0), ('double', 2.0))
+    }
+    rows = {row['method']: row['mean'] for row in report.system_rows(split, scores)}
+    self.assertAlmostEqual(rows['first against double'], np.log(2.0), delta=0.01)
+    self.assertTrue(np.isfinite(list(rows.values())).all())
+    self.assertLess(rows['first against exact'], -5.0)
+
 
 if __name__ == '__main__':
   absltest.main()
