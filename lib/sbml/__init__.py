@@ -1,0 +1,1 @@
+"""SBML: models of biochemical systems, compiled to JAX right-hand sides and simulated."""
