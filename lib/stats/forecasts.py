@@ -94,6 +94,36 @@ def crps_quantiles(quantiles: chex.Array, y: chex.Array, levels: chex.Array) -> 
   return 2.0 * pinball(quantiles, y, levels).mean(axis=0)
 
 
+def normal_scores(x: chex.Array, quantiles: chex.Array, levels: chex.Array) -> chex.Array:
+  """Normal scores z = Φ⁻¹(F(x)) of the law F that some quantiles stand for.
+
+  Piecewise linear from the quantiles q_i to the scores Φ⁻¹(τ_i), and flat beyond the outermost. Of
+  x ~ F it is standard normal, up to that: the margins of a Gaussian copula (Salinas et al., 2019,
+  arXiv:1910.03002).
+
+  Args:
+    x: numbers (...).
+    quantiles: q (Q, ...), increasing along the first axis.
+    levels: τ (Q,), in (0, 1), increasing.
+
+  Returns:
+    Scores (...), between Φ⁻¹(τ_1) and Φ⁻¹(τ_Q).
+  """
+  _check_samples(quantiles, x)
+  scores = _column(jax.scipy.stats.norm.ppf(levels), quantiles)
+  return _piecewise_linear(x, quantiles, scores)
+
+
+def from_normal_scores(z: chex.Array, quantiles: chex.Array, levels: chex.Array) -> chex.Array:
+  """The inverse of `normal_scores`: numbers (...) whose scores are z (...).
+
+  Beyond the outermost scores it is flat, so that numbers lie between the outermost quantiles.
+  """
+  _check_samples(quantiles, z)
+  scores = _column(jax.scipy.stats.norm.ppf(levels), quantiles)
+  return _piecewise_linear(z, scores, quantiles)
+
+
 def energy_score(samples: chex.Array, y: chex.Array) -> chex.Array:
   """The fair energy score 1/S Σ_i |x_i - y| - Σ_ij |x_i - x_j| / (2 S (S - 1)) of a joint forecast.
 
@@ -209,6 +239,14 @@ def calibration_error(covered: chex.Array, levels: chex.Array) -> chex.Array:
 
 def _pairs(size: int, fair: bool) -> int:
   return max(1, size * (size - 1)) if fair else size**2
+
+
+def _piecewise_linear(x: chex.Array, knots: chex.Array, values: chex.Array) -> chex.Array:
+  """Interpolates between increasing knots (K, ...), that broadcast to the values (K, ...)."""
+  gaps = jnp.diff(knots, axis=0)
+  share = (x - knots[:-1]) / jnp.where(gaps > 0, gaps, 1.0)
+  share = jnp.where(gaps > 0, jnp.clip(share, 0.0, 1.0), x >= knots[1:])
+  return values[0] + jnp.sum(share * jnp.diff(values, axis=0), axis=0)
 
 
 def _column(x: chex.Array, beside: chex.Array) -> chex.Array:

@@ -146,6 +146,55 @@ class QuantilesTest(chex.TestCase):
     np.testing.assert_allclose(loss, 0.5 * np.abs(y - q), rtol=1e-6)
 
 
+class NormalScoresTest(chex.TestCase):
+  levels = np.arange(1, 100) / 100
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_agree_with_scipys_interpolation_both_ways(self):
+    levels, scores = self.levels, stats.norm.ppf(self.levels)
+    quantiles = np.sort(normal(0, 99, 3), axis=0)
+    x, z = 2.0 * normal(1, 40, 3), 2.0 * normal(2, 40, 3)
+    forth = jax.vmap(self.variant(forecasts.normal_scores), in_axes=(0, None, None))
+    back = jax.vmap(self.variant(forecasts.from_normal_scores), in_axes=(0, None, None))
+    for i in range(3):
+      expected = np.interp(x[:, i], quantiles[:, i], scores)
+      np.testing.assert_allclose(forth(x, quantiles, levels)[:, i], expected, atol=2e-3)
+      expected = np.interp(z[:, i], scores, quantiles[:, i])
+      np.testing.assert_allclose(back(z, quantiles, levels)[:, i], expected, atol=1e-4)
+
+  def test_are_inverse_between_the_outermost_and_flat_beyond(self):
+    quantiles = jnp.asarray(stats.expon.ppf(self.levels)[:, None], jnp.float32)
+    z = jnp.linspace(-2.2, 2.2, 50)[:, None]
+    x = jax.vmap(lambda z: forecasts.from_normal_scores(z, quantiles, self.levels))(z)
+    again = jax.vmap(lambda x: forecasts.normal_scores(x, quantiles, self.levels))(x)
+    np.testing.assert_allclose(again, z, atol=1e-4)
+    for far in (-50.0, 50.0):
+      end = quantiles[0 if far < 0 else -1]
+      found = forecasts.from_normal_scores(jnp.array([far]), quantiles, self.levels)
+      np.testing.assert_allclose(found, end, rtol=1e-5)
+      score = forecasts.normal_scores(jnp.array([far]), quantiles, self.levels)
+      np.testing.assert_allclose(abs(score), stats.norm.ppf(0.99), rtol=1e-5)
+
+  def test_of_draws_from_the_law_are_standard_normal(self):
+    draws = np.random.default_rng(0).gamma(2.0, size=4000)
+    quantiles = np.broadcast_to(stats.gamma.ppf(self.levels, 2.0)[:, None], (99, 4000))
+    scores = np.asarray(forecasts.normal_scores(draws, quantiles, self.levels))
+    inside = abs(scores) < 2.3
+    law = stats.truncnorm(-2.3, 2.3)
+    self.assertGreater(stats.kstest(scores[inside], law.cdf).pvalue, 1e-3)
+
+  def test_coinciding_quantiles_give_finite_scores_and_gradients(self):
+    quantiles = jnp.array([0.0, 1.0, 1.0, 1.0, 2.0])[:, None]
+    levels = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    total = lambda q, x: forecasts.normal_scores(x, q, levels).sum()
+    for x in (-1.0, 0.0, 1.0, 1.5, 3.0):
+      found = jax.value_and_grad(total, argnums=(0, 1))(quantiles, jnp.array([x]))
+      chex.assert_tree_all_finite(found)
+    low, high = (forecasts.normal_scores(jnp.array([x]), quantiles, levels) for x in (0.999, 1.001))
+    self.assertLess(low, stats.norm.ppf(0.3) + 1e-2)
+    self.assertGreater(high, stats.norm.ppf(0.7) - 1e-2)
+
+
 class EnergyScoreTest(chex.TestCase):
   @chex.variants(with_jit=True, without_jit=True)
   def test_on_the_line_is_the_crps(self):
