@@ -16,10 +16,10 @@ def get_config() -> ml_collections.ConfigDict:
   )  # fmt: skip
   # NAME: a method with other numbers; only its section and optimizer may differ.
   config.variants = {
-    'structured': {'method': 'flow', 'flow': {'source': 'structured', 's0': 0.1, 's1': 0.25}},
-    'gaussian': {'method': 'flow', 'flow': {'source': 'gaussian'}},
-    'feature': {'method': 'flow', 'flow': {'source': 'gaussian', 'feature': True}},
-    'gp': {'method': 'flow', 'flow': {'source': 'gp'}},
+    'structured': {'method': 'cfm'},
+    'gaussian': {'method': 'cfm', 'cfm': {'source': 'gaussian'}},
+    'feature': {'method': 'cfm', 'cfm': {'source': 'gaussian', 'feature': True}},
+    'gp': {'method': 'cfm', 'cfm': {'source': 'gp'}},
   }
   config.claims = (  # (method, baseline, metric, least gain)
     ('flow', 'gaussian', 'log_mae', 0.0),
@@ -62,6 +62,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.steps = 1000
   config.batch_size = 128
   config.flip = True  # half of the series of a batch are turned upside down
+  config.mix = 0.3  # probability that another series is mixed into one
   config.average = 0.995  # decay of the parameters' average, which is scored
   config.chunk_steps = 250
   config.checkpoint_every = 500
@@ -72,34 +73,52 @@ def get_config() -> ml_collections.ConfigDict:
   config.optimizer.weight_decay = 1e-2
   config.optimizer.clip = 1.0
 
-  config.flow = ml_collections.ConfigDict()
-  config.flow.source = 'learnt'  # or gaussian, structured, gp
-  config.flow.feature = False  # the network sees what the regimes foretell
-  config.flow.regimes = 'posterior'  # or chosen, none, wrong
-  config.flow.space = 'asinh'  # or linear
-  config.flow.guess_weight = 1.0
-  config.flow.s0 = 0.2
-  config.flow.s1 = 0.4
-  config.flow.held_out = 4  # last points of the context, by which regimes are weighed
-  config.flow.regime_std = 0.1  # of what a true regime misses there
-  config.flow.limit = 25.0  # of extrapolations, in the context's unit
-  config.flow.width = 256
-  config.flow.layers = 2  # of what reads the context
-  config.flow.head_layers = 1  # of what reads the point of the path
-  config.flow.draws = 4  # of source and time, for each series of a batch
-  config.flow.steps = 16
-
-  config.mlp = {'width': 256, 'layers': 2}
+  source = {  # of regimes; `held_out` points at the end of the context weigh them
+    'regimes': 'posterior', 'held_out': 4, 'regime_std': 0.1, 'limit': 25.0,
+  }  # fmt: skip
+  size = {'width': 256, 'layers': 2, 'head_layers': 1}
+  config.flow = {
+    'feature': False,  # whether the network sees what the regimes foretell
+    'space': 'asinh',  # of the quantiles; or linear
+    'flow_weight': 1.0,
+    **source,
+    **size,
+    'draws': 4,  # of source and time, for each series of a batch
+    'steps': 16,  # of Euler; 0: samples of the source
+  }
+  config.cfm = {
+    'source': 'structured',  # or gaussian, gp
+    'feature': False,
+    'space': 'asinh',  # of the flow
+    's0': 0.1,  # deviation of the source, at the first lead time
+    's1': 0.25,  # and how much more at the last
+    **source,
+    **size,
+    'draws': 4,
+    'steps': 16,
+  }
+  config.mlp = {'space': 'asinh', 'width': 256, 'layers': 2}
+  config.patchtst = {
+    'space': 'asinh', 'patch': 8, 'stride': 4, 'width': 64, 'layers': 2, 'heads': 4, 'rank': 64,
+  }  # fmt: skip
+  config.nbeats = {
+    'space': 'asinh', 'stacks': ('trend', 'seasonal', 'generic'), 'blocks': 2, 'size': 8,
+    'width': 128, 'layers': 2,
+  }  # fmt: skip
+  config.dlinear = {'space': 'asinh', 'kernel': 9}
+  config.deepar = {'width': 40, 'noise': 0.1, 'limit': 25.0}
+  config.latent_ode = {'latent': 16, 'width': 96, 'floor': 0.01, 'steps': 32}
+  config.csdi = {
+    'schedule': 'cosine', **size, 'draws': 4, 'gamma': 0.1, 'sampler': 'dpm', 'steps': 20,
+    'limit': 25.0,
+  }  # fmt: skip
   config.persistence = {}
   config.drift = {'points': 1, 'limit': 12.0}
   config.holt = {}
   config.harmonic = {}
   config.parroting = {'points': 8}
   config.analogue = {'neighbors': 20}
-  config.prior = {
-    'regimes': 'posterior', 's0': 0.1, 's1': 0.25, 'held_out': 4, 'regime_std': 0.1,
-    'limit': 25.0,
-  }  # fmt: skip
+  config.prior = {'s0': 0.1, 's1': 0.25, **source}
 
   config.eval = ml_collections.ConfigDict()
   config.eval.split = 'test'  # valid, to choose by

@@ -11,6 +11,7 @@ from experiments.sysbio_flow import benchmark, biomodels
 from lib.flow import regimes
 
 SPLITS = ('train', 'valid', 'test')
+_GROWTH = 3.0  # the most that a mixture is magnified, for what cancels leaves only errors
 
 
 class Split(NamedTuple):
@@ -149,7 +150,9 @@ def normalise(
     return (context - mean) / scale, (future - mean) / scale
 
 
-def sample(split: Split, key: Any, size: int, flip: bool = False) -> dict[str, Any]:
+def sample(
+  split: Split, key: Any, size: int, flip: bool = False, mix: float = 0.0
+) -> dict[str, Any]:
   """Draws series, each system as likely as any other. Traced.
 
   Args:
@@ -157,17 +160,38 @@ def sample(split: Split, key: Any, size: int, flip: bool = False) -> dict[str, A
     key: typed PRNG key.
     size: B.
     flip: turn each upside down with probability ½.
+    mix: probability that a second series is mixed into one, w x + (1 - w) x' with w ~ U(0, 1), as
+      another quantity that one might observe; the sum is in the unit of the first one's context.
+      TSMixup of Ansari et al. (2024), arXiv:2403.07815.
 
   Returns:
     `context` (B, L_c) and `future` (B, H).
   """
+  key_first, key_second, key_weight, key_mixed = jax.random.split(key, 4)
+  length = split.context.shape[1]
+  first = _draw(split, key_first, size, flip)
+  if mix:
+    second = _draw(split, key_second, size, flip)
+    weight = jax.random.uniform(key_weight, (size, 1))
+    both = weight * first + (1.0 - weight) * second
+    both -= both[:, :length].mean(axis=1, keepdims=True)
+    spread = lambda x: x[:, :length].std(axis=1, keepdims=True)
+    grown = spread(first) / jnp.maximum(spread(both), 1e-6)
+    mixed = jax.random.bernoulli(key_mixed, mix, (size, 1)) & (grown > 0) & (grown < _GROWTH)
+    inside = abs(grown * both).max(axis=1, keepdims=True) <= abs(split.future).max()
+    first = jnp.where(mixed & inside, grown * both, first)
+  return {'context': first[:, :length], 'future': first[:, length:]}
+
+
+def _draw(split: Split, key: Any, size: int, flip: bool) -> jax.Array:
+  """Series (B, L_c + H)."""
   key_system, key_row, key_sign = jax.random.split(key, 3)
   system = jax.random.randint(key_system, (size,), 0, len(split.first))
   fraction = jax.random.uniform(key_row, (size,))
   last = split.count[system] - 1
   row = split.first[system] + jnp.minimum(last, (fraction * (last + 1)).astype(jnp.int32))
   sign = jnp.where(jax.random.bernoulli(key_sign, 0.5, (size, 1)), 1.0, -1.0) if flip else 1.0
-  return {'context': sign * split.context[row], 'future': sign * split.future[row]}
+  return sign * jnp.concatenate([split.context[row], split.future[row]], axis=1)
 
 
 def _labels(values: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """How good forecasts are: of each series, of systems, and whether they know what they do not."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,9 +29,10 @@ def forecaster(
   """Returns `score(params, split, key, spread)`, the scores of all series for one seed.
 
   Samples are first drawn away from their median by the factor `spread`, see `choose_spread`.
-  Its arrays: `mae` and `crps` (N, BUCKETS), of the samples' median and of the samples; and where
-  they have a spread `covered` and `width` (N, K) at LEVELS, and `rank` (N, BINS), the share of lead
-  times by their place among the samples.
+  Its arrays: `mae` and `crps` (N, BUCKETS), of the samples' median and of the samples; `energy`
+  (N,), the score of whole futures, with root mean squares as norms; and where samples have a spread
+  `covered` and `width` (N, K) at LEVELS, and `rank` (N, BINS), the share of lead times by their
+  place among the samples.
   """
 
   @jax.jit
@@ -41,6 +43,10 @@ def forecaster(
     found = {
       'mae': by_bucket(abs(jnp.median(samples, axis=0) - future)),
       'crps': by_bucket(forecasts.crps_samples(samples, future)),
+      'energy': jax.lax.map(
+        lambda pair: forecasts.energy_score(*pair) / math.sqrt(future.shape[-1]),
+        (samples.swapaxes(0, 1), future),
+      ),
     }
     if len(samples) > 1:
       levels = jnp.asarray(LEVELS)
@@ -123,6 +129,7 @@ def summary(split: data.Split, scores: Mapping[str, np.ndarray]) -> dict[str, fl
     found[name], found[f'{name}_median'] = float(whole.mean()), float(np.median(whole))
     for i, late in enumerate(of_systems[name].mean(axis=0)):
       found[f'{name}_third_{i + 1}'] = float(late)
+  found['energy'] = float(of_systems['energy'].mean())
   if 'covered' in of_systems:
     covered = of_systems['covered'].mean(axis=0)
     found |= {f'coverage_{100 * c:g}': float(x) for c, x in zip(LEVELS, covered, strict=True)}

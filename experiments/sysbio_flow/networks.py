@@ -5,6 +5,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lib.nn import embeddings
+
+# To the space in which something is learnt, and back.
+SPACES = {'linear': (lambda x: x, lambda x: x), 'asinh': (jnp.arcsinh, jnp.sinh)}
+
 
 class Residual(nn.Module):
   """A perceptron whose hidden layers add to what they read.
@@ -27,6 +32,19 @@ class Residual(nn.Module):
       h = nn.Dense(self.width)(nn.silu(nn.LayerNorm()(x)))
       x = x + nn.Dense(self.width)(nn.silu(h))
     return nn.Dense(self.features, kernel_init=nn.initializers.zeros)(nn.silu(nn.LayerNorm()(x)))
+
+
+class Field(nn.Module):
+  """Numbers (..., B, H) at points (..., B, H) of a flow, times (..., B, 1) and codes (B, C)."""
+
+  width: int
+  layers: int
+  features: int
+
+  @nn.compact
+  def __call__(self, x: chex.Array, time: chex.Array, code: chex.Array) -> chex.Array:
+    residual = Residual(self.width, self.layers, self.features)
+    return residual(x, code, embeddings.fourier(time[..., 0], 4))
 
 
 def squash(x: chex.Array, limit: float = 3.0) -> chex.Array:

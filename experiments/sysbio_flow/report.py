@@ -16,13 +16,15 @@ BETTER = {  # of the scores, and their order in the table
   'mae_median': 'lower',
   'crps': 'lower',
   'crps_median': 'lower',
+  'energy': 'lower',
   'coverage_90': None,
   'calibration_error': 'lower',
   'width_90': None,
   'log_mae': 'lower',  # for claims of ratios; not in the table
   'log_crps': 'lower',
+  'log_energy': 'lower',
 }
-SHOWN = ('mae', 'mae_median', 'crps', 'crps_median', 'coverage_90', 'calibration_error', 'width_90')
+SHOWN = tuple(name for name in BETTER if not name.startswith('log_'))
 PLAIN = ('spread', 'parameters', 'seconds', 'ms_per_step')
 FLOOR = 1e-3  # of a system's score, in the context's unit: a system at rest is forecast exactly
 
@@ -39,7 +41,7 @@ def values(run: app.Run, name: str) -> dict[str, np.ndarray]:
   path, steps = run.workdir / name / 'metrics.jsonl', methods.steps(run.config, name)
   scored = metrics.series(path, 'eval')
   found = {metric: by_step[steps] for metric, by_step in scored.items() if steps in by_step}
-  for metric in ('mae', 'crps'):
+  for metric in ('mae', 'crps', 'energy'):
     found[f'log_{metric}'] = np.log(found[metric])
   if pace := metrics.series(path, 'train').get('steps_per_second'):
     found['ms_per_step'] = np.array([1000 / np.median(list(pace.values())) / run.config.num_seeds])
@@ -75,7 +77,8 @@ def write(run: app.Run, loaded: data.Data) -> None:
     f'parameters and batches; the {config.eval.split} systems are in no group of the others. '
     'Errors are in the unit of the context (its deviation + 5 % of its mean size), means over '
     'systems of means over their series, and medians over systems. `crps` is fair, of '
-    f'{config.eval.samples} samples; a forecast of one number has that of its error. `width 90` is '
+    f'{config.eval.samples} samples; a forecast of one number has that of its error. `energy` '
+    'scores whole futures, with root mean squares as norms. `width 90` is '
     'the median over systems. `spread` is the factor by which samples are drawn apart, chosen on '
     'the validation systems for each method and seed; `seconds` are those of forecasts for all.',
     tables.table(rows),

@@ -126,7 +126,7 @@ def fit(
   validate = validation(network, loaded.valid, config)
   trained = loop.chunks(
     update,
-    lambda split, key: data.sample(split, key, config.batch_size, config.flip),
+    lambda split, key: data.sample(split, key, config.batch_size, config.flip, config.mix),
     loaded.train,
     state,
     train_keys,

@@ -2,7 +2,19 @@
 
 import ml_collections
 
-from experiments.sysbio_flow.methods import closed_form, flow, learner, mlp
+from experiments.sysbio_flow.methods import (
+  cfm,
+  closed_form,
+  csdi,
+  deepar,
+  dlinear,
+  flow,
+  latent_ode,
+  learner,
+  mlp,
+  nbeats,
+  patchtst,
+)
 from lib.io import fields
 
 CLOSED_FORM = {
@@ -15,7 +27,18 @@ CLOSED_FORM = {
   'prior': closed_form.prior,
 }
 SAMPLED = ('analogue', 'prior')  # of those, what has a law
-METHODS = {'flow': flow.make, 'mlp': mlp.make, **CLOSED_FORM}
+METHODS = {
+  'flow': flow.make,
+  'cfm': cfm.make,
+  'mlp': mlp.make,
+  'patchtst': patchtst.make,
+  'nbeats': nbeats.make,
+  'dlinear': dlinear.make,
+  'deepar': deepar.make,
+  'latent_ode': latent_ode.make,
+  'csdi': csdi.make,
+  **CLOSED_FORM,
+}
 
 
 def make(config: ml_collections.ConfigDict, name: str, problem: learner.Problem) -> learner.Method:

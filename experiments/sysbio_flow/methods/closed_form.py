@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.sysbio_flow.methods import flow, learner
+from experiments.sysbio_flow.methods import learner, sources
 from lib.flow import regimes
 
 _DAMPED = tuple(
@@ -80,11 +80,11 @@ def harmonic(problem: learner.Problem, options: Any) -> learner.Forecaster:
 
 def prior(problem: learner.Problem, options: Any) -> learner.Forecaster:
   """Samples of the structured source alone; of config.prior, as config.flow."""
-  mixture = flow.prior(problem, options)
+  mixture = sources.mixture(problem, options)
 
   def forecast(context, key, num_samples):
-    _, _, sample = mixture(context)
-    return jax.lax.map(lambda k: sample(k).x0, jax.random.split(key, num_samples))
+    mixed, scale = mixture(context), sources.lead_scale(problem, options, context)
+    return jax.lax.map(lambda k: mixed.draw(k, scale).x0, jax.random.split(key, num_samples))
 
   return learner.Forecaster(forecast)
 

@@ -24,5 +24,6 @@ class Network(nn.Module):
 
 
 def make(problem: learner.Problem, options: Any) -> learner.Network:
-  """Of config.mlp."""
-  return quantiles.make(problem, Network(problem.horizon, options.width, options.layers))
+  """Of config.mlp: `width`, `layers`, and `space` as of `quantiles.make`."""
+  module = Network(problem.horizon, options.width, options.layers)
+  return quantiles.make(problem, module, options.space)

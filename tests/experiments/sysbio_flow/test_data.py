@@ -88,6 +88,15 @@ class BiomodelsTest(parameterized.TestCase):
     for count, share in zip(counts, shares.values(), strict=True):
       self.assertLessEqual(abs(count - share * len(sides)), 1.0)
 
+  def test_one_more_group_moves_at_most_two_others(self):
+    of_groups = {f'm{i}': f'm{i}' for i in range(100)}
+    shares = {'train': 0.7, 'valid': 0.1, 'test': 0.2}
+    before = biomodels.split(of_groups, shares, 3)
+    after = biomodels.split({**of_groups, 'another': 'another'}, shares, 3)
+    self.assertLessEqual(sum(before[name] != after[name] for name in before), 2)
+    other = biomodels.split(of_groups, shares, 4)
+    self.assertGreater(sum(before[name] != other[name] for name in before), 20)
+
   def test_annotations_tell_organism_and_publication(self):
     note = (
       b'<annotation><bqmodel:isDescribedBy><rdf:li rdf:resource="http://identifiers.org/pubmed/'
@@ -167,6 +176,32 @@ class DataTest(parameterized.TestCase):
     np.testing.assert_allclose(abs(sign), 1.0)
     self.assertLess(abs(float(sign.mean())), 0.2)
     np.testing.assert_allclose(drawn['future'], sign * plain['future'])
+
+  def test_mixtures_are_sums_of_two_series_in_the_unit_of_the_first_context(self):
+    system = np.arange(3)
+    rows = np.random.default_rng(0).normal(size=(3, 48))
+    split = jax.tree.map(jax.numpy.asarray, toys.split(rows[:, :32], rows[:, 32:], system))
+    drawn = data.sample(split, jax.random.key(0), 400, mix=1.0)
+    found = np.concatenate([drawn['context'], drawn['future']], axis=1)
+    basis = np.concatenate([rows, np.ones((1, 48))])  # and a shift
+    left = found - found @ np.linalg.pinv(basis) @ basis
+    np.testing.assert_allclose(left, 0.0, atol=1e-4)
+    mixed = abs(found[:, None] - rows).max(axis=-1).min(axis=-1) > 1e-3
+    self.assertGreater(mixed.mean(), 0.4)
+    np.testing.assert_allclose(found[mixed, :32].mean(axis=1), 0.0, atol=1e-5)
+    spreads = found[mixed, :32].std(axis=1, keepdims=True)
+    gaps = abs(spreads - rows[:, :32].std(axis=1)).min(axis=1)
+    np.testing.assert_allclose(gaps, 0.0, atol=1e-4)
+    self.assertLessEqual(abs(found[:, 32:]).max(), abs(rows[:, 32:]).max() + 1e-5)
+
+  def test_the_share_of_mixtures_is_as_asked_and_none_is_the_default(self):
+    split = jax.tree.map(jax.numpy.asarray, toys.waves(10))
+    draw = lambda mix: data.sample(split, jax.random.key(0), 2000, mix=mix)['context']
+    plain, every, some = draw(0.0), draw(1.0), draw(0.3)
+    mixed = (every != plain).any(axis=1)
+    share = float((some != plain).any(axis=1)[mixed].mean())
+    self.assertAlmostEqual(share, 0.3, delta=0.05)
+    np.testing.assert_array_equal(plain, data.sample(split, jax.random.key(0), 2000)['context'])
 
 
 if __name__ == '__main__':

@@ -9,14 +9,16 @@ from absl.testing import absltest, parameterized
 
 from configs.sysbio_flow import quick
 from experiments.sysbio_flow import checks, evaluate, methods, networks
-from experiments.sysbio_flow.methods import flow, learner, quantiles
+from experiments.sysbio_flow.methods import cfm, flow, learner, quantiles, sources
 from lib.io import fields
 from tests.experiments.sysbio_flow import toys
 
 TRAIN = toys.waves(20)
 PROBLEM = learner.Problem(32, 24, TRAIN)
 KEY = jax.random.key(0)
-SMALL = {'flow': {'width': 16, 'layers': 1, 'steps': 2, 'draws': 2}, 'mlp': {'width': 16}}
+OURS = ('flow', 'cfm')
+SMALL = {name: {'width': 16, 'layers': 1, 'steps': 2, 'draws': 2} for name in OURS}
+SMALL |= {'mlp': {'width': 16}}
 
 
 def config():
@@ -111,29 +113,52 @@ class ClosedFormTest(chex.TestCase):
 
 class FlowTest(chex.TestCase):
   def test_a_source_without_structure_is_noise(self):
-    begin = flow.source(PROBLEM, section('flow', source='gaussian'))
+    begin = cfm.source(PROBLEM, section('cfm', source='gaussian'))
     drawn = begin(jnp.zeros((400, 32))).draw(KEY)
     self.assertAlmostEqual(float(drawn.mean()), 0.0, delta=0.05)
     self.assertAlmostEqual(float(drawn.std()), 1.0, delta=0.05)
 
   @parameterized.parameters('linear', 'asinh')
   def test_spaces_are_inverse(self, space):
-    forward, back = flow.transform(section('flow', space=space))
+    forward, back = networks.SPACES[space]
     x = jnp.linspace(-25, 25, 101)
     np.testing.assert_allclose(back(forward(x)), x, rtol=1e-4, atol=1e-5)
 
   def test_regimes_weigh_what_foretells_the_last_points(self):
-    mixture = flow.prior(PROBLEM, config().flow)
+    weights_of = lambda context, **changes: (
+      sources.mixture(PROBLEM, section('flow', **changes))(context).weights
+    )
     s = jnp.arange(1, 33) / 32
     decay, wave = jnp.exp(-4 * s), jnp.sin(8 * jnp.pi * s)
-    _, weights, _ = mixture(jnp.stack([decay, wave]))
+    weights = weights_of(jnp.stack([decay, wave]))
     np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-5)
     self.assertGreater(float(weights[1, 3]), 0.9)
     self.assertLess(float(weights[0, 0]), 0.3)  # a steady one foretells it worse
-    wrong = flow.prior(PROBLEM, section('flow', regimes='wrong'))(wave[None])[1]
+    wrong = weights_of(wave[None], regimes='wrong')
     self.assertEqual(float(wrong[0, 3]), 0.0)
-    none = flow.prior(PROBLEM, section('flow', regimes='none'))(wave[None])[1]
+    none = weights_of(wave[None], regimes='none')
     np.testing.assert_array_equal(none[0], [1, 0, 0, 0, 0])
+
+  def test_an_untrained_correction_leaves_the_law_of_the_source(self):
+    """The velocity then is that between two standard normal laws: flows end where they began."""
+    context = jnp.asarray(TRAIN.context[:4])
+    params = make('flow').init(KEY)
+    drawn = lambda steps: make('flow', steps=steps).forecast(params, context, KEY, 20)
+    np.testing.assert_allclose(drawn(64), drawn(0), atol=0.1)
+    self.assertGreater(float(drawn(0).std(axis=0).min()), 0.5)
+
+  def test_samples_of_the_source_have_the_quantiles_of_the_head(self):
+    method, context = make('flow', steps=0), jnp.asarray(TRAIN.context[:2])
+    params = jax.tree.map(lambda x: x + 0.05 * jax.random.normal(KEY, x.shape), method.init(KEY))
+    encoder = flow.Encoder(16, 1, 24)
+    _, raw = encoder.apply(params['encoder'], context, jnp.zeros((2, 0)))
+    expected = quantiles.Head('asinh')
+    found = expected.back(expected.quantiles(raw, context))
+    samples = method.forecast(params, context, KEY, 4000)
+    for level in (0.1, 0.5, 0.9):
+      at = int(np.argmin(abs(quantiles.LEVELS - level)))
+      below = (samples < found[at]).mean(axis=0)
+      np.testing.assert_allclose(below, level, atol=0.05)
 
 
 class QuantilesTest(chex.TestCase):

@@ -72,7 +72,7 @@ class RunTest(chex.TestCase):
     self.assertEqual(plain(other), plain(found))
 
   @parameterized.parameters(
-    ('--config.flow.source=uniform', 'flow.source must be one of'),
+    ('--config.cfm.source=uniform', 'cfm.source must be one of'),
     ('--config.data.models=5000', 'data.models must be in'),
     ('--config.data.folder=/nowhere', '/nowhere: has no file'),
     ('--config.recipe.points=30', 'recipe.context'),
